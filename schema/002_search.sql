@@ -1,0 +1,131 @@
+-- Search: one `document` row for each thing that can be found, kept by the triggers of its layer and never written
+-- directly. Each layer says in a view `<table>_document` what its rows look like here; `findable` (012) is their
+-- union. Words are indexed by full text, passages by vectors that are plain rows: no virtual vector table, so that
+-- every SQLite tool can read, write and delete.
+
+create table document (
+  id integer primary key autoincrement,
+  kind text not null,            -- the table of the row it stands for
+  row integer not null,          -- and its id there
+  namespace integer not null references namespace (id) on delete cascade,
+  session integer references session (id) on delete cascade,
+  position integer,              -- place in the session: number of the turn or message
+  speaker text,
+  title text,
+  text text not null,
+  cjk text,                      -- the text with a space around each Chinese, Japanese or Korean character, if any
+  external_id text,
+  occurred_at text not null,
+  status text not null,
+  stale integer not null default 0,
+  ended_at text,
+  expires_at text,
+  -- Words by which full text is narrowed to a scope: `scope:n3` or `scope:n3s7`.
+  scope text generated always as ('n' || namespace || ' n' || namespace || 's' || coalesce(session, 0)) virtual,
+  unique (kind, row)
+) strict;
+
+create index document_place on document (namespace, session, position);
+create index document_external on document (external_id, kind, session) where external_id is not null;
+
+-- content is in double quotes: Datasette and sqlite-utils find the table by them.
+create virtual table document_fts using fts5 (
+  text, cjk, scope, content="document", content_rowid="id", tokenize="porter unicode61 remove_diacritics 2"
+);
+
+-- The text with spaces around CJK characters. It is cut into blocks, pieces and characters by ordinals: the plain
+-- recursion over substr() is quadratic, since SQLite counts UTF-8 characters from the start each time.
+create view document_spaced as
+select document.id, (
+  with recursive
+    block (at, part) as (
+      select 1, substr(document.text, 1, 16384)
+      union all
+      select at + 16384, substr(document.text, at + 16384, 16384) from block where at + 16384 <= length(document.text)
+    ),
+    step (at) as (select 0 union all select at + 1 from step where at < 127),
+    piece (at, part) as (
+      select block.at + 128 * step.at, substr(block.part, 1 + 128 * step.at, 128)
+      from block cross join step where 128 * step.at < length(block.part)
+    ),
+    one (at, letter) as (
+      select piece.at + step.at, substr(piece.part, 1 + step.at, 1)
+      from piece cross join step where step.at < length(piece.part)
+    )
+  select group_concat(letter, '') from (
+    select case when letter glob '[⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]'
+      then ' ' || letter || ' ' else letter end as letter
+    from one order by at
+  )
+) as cjk
+from document
+where document.text glob '*[⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]*';
+
+create trigger document_insert after insert on document begin
+  update document set cjk = (select cjk from document_spaced where id = new.id)
+    where id = new.id and new.cjk is not (select cjk from document_spaced where id = new.id);
+  insert into document_fts (rowid, text, cjk, scope)
+    select id, text, cjk, scope from document where id = new.id;
+end;
+
+-- One trigger does all three steps, since SQLite promises no order between two triggers of one event. The inner
+-- update changes cjk alone, so it fires nothing, whatever recursive_triggers says.
+create trigger document_update after update on document
+when new.text is not old.text or new.scope is not old.scope or new.id <> old.id begin
+  insert into document_fts (document_fts, rowid, text, cjk, scope)
+    values ('delete', old.id, old.text, old.cjk, old.scope);
+  update document set cjk = (select cjk from document_spaced where id = new.id)
+    where id = new.id and new.cjk is not (select cjk from document_spaced where id = new.id);
+  insert into document_fts (rowid, text, cjk, scope)
+    select id, text, cjk, scope from document where id = new.id;
+  delete from embedding where document = new.id and new.text is not old.text;
+end;
+
+create trigger document_delete after delete on document begin
+  insert into document_fts (document_fts, rowid, text, cjk, scope)
+    values ('delete', old.id, old.text, old.cjk, old.scope);
+  delete from embedding where document = old.id;
+end;
+
+create table tag (
+  kind text not null,
+  row integer not null,
+  tag text not null check (tag <> ''),
+  primary key (kind, row, tag)
+) strict, without rowid;
+
+create index tag_tag on tag (tag, kind, row);
+
+-- What a row was made from, where it is not told by a column or a range (see the view `provenance`).
+create table source (
+  kind text not null,
+  row integer not null,
+  source_kind text not null,
+  source_row integer not null,
+  role text not null default 'from' check (role in ('from', 'merged_from', 'mentioned_in')),
+  primary key (kind, row, source_kind, source_row, role)
+) strict, without rowid;
+
+create index source_source on source (source_kind, source_row);
+
+-- The models whose vectors the file holds. int8 values times `scale` are the components: one scale for all vectors
+-- of a model, since scales per vector would cost a third of the recall.
+create table embedding_model (
+  id integer primary key autoincrement,
+  name text not null,
+  dimension integer not null check (dimension > 0),
+  scale real not null check (scale > 0),
+  created_at text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+  unique (name, dimension)
+) strict;
+
+-- A vector of a passage (characters start … start + length - 1 of the text, counted from 0).
+create table embedding (
+  document integer not null references document (id) on delete cascade,
+  model integer not null references embedding_model (id) on delete cascade,
+  part integer not null default 0,
+  start integer not null default 0,
+  length integer not null,
+  vector blob not null,          -- int8, `dimension` bytes
+  primary key (document, model, part)
+) strict, without rowid;

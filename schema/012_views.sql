@@ -1,0 +1,218 @@
+-- What crosses the layers: what search must hold, what goes when a session goes, and the views that are the stable
+-- surface of the file (schema/README.md has a query to paste for each).
+
+-- Every row that can be found, as its search row must be: `document` is a copy of this.
+create view findable as
+select * from turn_document
+union all select * from atom_document
+union all select * from episode_document
+union all select * from profile_document
+union all select * from message_document
+union all select * from memory_document
+union all select * from observation_document
+union all select * from reflection_document;
+
+-- An edit of a search row is an edit of the row it stands for: that row is changed, its triggers bring the new text
+-- here, and the edit itself has nothing left to do.
+create trigger document_edited before update of text on document
+when new.text is not old.text and exists (
+  select 1 from findable where kind = new.kind and row = new.row and text is not new.text) begin
+  update turn set text = new.text where new.kind = 'turn' and id = new.row;
+  update atom set content = new.text where new.kind = 'atom' and id = new.row;
+  update episode set narrative = new.text where new.kind = 'episode' and id = new.row;
+  update profile set text = new.text where new.kind = 'profile' and id = new.row;
+  update message set content = new.text where new.kind = 'message' and id = new.row;
+  update memory set text = new.text where new.kind = 'memory' and id = new.row;
+  update observation set text = new.text where new.kind = 'observation' and id = new.row;
+  update reflection set text = new.text where new.kind = 'reflection' and id = new.row;
+  select raise(ignore);
+end;
+
+-- A search row that is deleted while its row is still there comes back: writing the row once more makes it.
+create trigger document_missed after delete on document
+when exists (select 1 from findable where kind = old.kind and row = old.row) begin
+  update turn set text = text where old.kind = 'turn' and id = old.row;
+  update atom set content = content where old.kind = 'atom' and id = old.row;
+  update episode set narrative = narrative where old.kind = 'episode' and id = old.row;
+  update profile set text = text where old.kind = 'profile' and id = old.row;
+  update message set content = content where old.kind = 'message' and id = old.row;
+  update memory set text = text where old.kind = 'memory' and id = old.row;
+  update observation set text = text where old.kind = 'observation' and id = old.row;
+  update reflection set text = text where old.kind = 'reflection' and id = old.row;
+end;
+
+create trigger document_gone after delete on document
+when not exists (select 1 from findable where kind = old.kind and row = old.row) begin
+  delete from tag where kind = old.kind and row = old.row;
+  delete from source where kind = old.kind and row = old.row;
+  delete from source where source_kind = old.kind and source_row = old.row;
+  delete from recall_hit where kind = old.kind and row = old.row;
+end;
+
+create trigger document_unfounded before insert on document
+when new.kind in ('turn', 'atom', 'episode', 'profile', 'message', 'memory', 'observation', 'reflection')
+  and not exists (select 1 from findable where kind = new.kind and row = new.row) begin
+  select raise(abort, 'a document stands for a row of the table that its kind names: write that row, the document follows');
+end;
+
+create trigger session_delete after delete on session begin
+  delete from turn where session = old.id;
+  delete from atom where session = old.id;
+  delete from episode where session = old.id;
+  delete from profile where session = old.id;
+  delete from reflection where session = old.id;
+  delete from observation where session = old.id;
+  delete from exchange where session = old.id;
+  delete from message where session = old.id;
+  delete from recall where session = old.id;
+  delete from task where session = old.id;
+  delete from model_call where session = old.id;
+  delete from setting where session = old.id;
+end;
+
+create trigger namespace_delete after delete on namespace begin
+  delete from session where namespace = old.id;
+  delete from profile where namespace = old.id;
+  delete from memory where namespace = old.id;
+  delete from recall where namespace = old.id;
+  delete from task where namespace = old.id;
+  delete from model_call where namespace = old.id;
+  delete from tombstone where namespace = old.id;
+  delete from setting where namespace = old.id;
+end;
+
+-- ---------------------------------------------------------------------------------------------------------------
+-- The stable surface.
+
+create view about as
+select 'namespace' as name, 'whose memory it is' as what, (select count(*) from namespace) as rows
+union all select 'session', 'runs of agents, and conversations', (select count(*) from session)
+union all select 'turn', 'L0: what an agent saw, did and gained at each step', (select count(*) from turn)
+union all select 'atom', 'L1: what stood out, under a cap with eviction', (select count(*) from atom)
+union all select 'episode', 'L2: what a stretch of turns amounted to', (select count(*) from episode)
+union all select 'profile', 'L3: what a run taught for the next one', (select count(*) from profile)
+union all select 'message', 'what was said, in order', (select count(*) from message)
+union all select 'exchange', 'a prompt and its response', (select count(*) from exchange)
+union all select 'memory', 'statements worth keeping, fading with time', (select count(*) from memory)
+union all select 'observation', 'a log that stands for older messages', (select count(*) from observation)
+union all select 'reflection', 'the log, condensed', (select count(*) from reflection)
+union all select 'document', 'everything that can be found: select rowid, text from document_fts where document_fts match ''word''',
+  (select count(*) from document)
+union all select 'embedding', 'vectors of passages', (select count(*) from embedding)
+union all select 'task', 'work of the model: due, claimed, failed, done', (select count(*) from task)
+union all select 'model_call', 'each call of the model and its cost', (select count(*) from model_call)
+union all select 'recall', 'what went into a prompt', (select count(*) from recall)
+union all select 'memory_strength', 'view: how much of each live memory is left now', null
+union all select 'timeline', 'view: all that happened in a session, in order', null
+union all select 'provenance', 'view: any row, and the rows it was made from', null
+union all select 'recall_trail', 'view: what went to a prompt when, and with which scores', null
+union all select 'due_work', 'view: what waits for the model, and why', null
+union all select 'next_evictions', 'view: the atoms of each run in the order in which they will go', null
+union all select 'model_calls_by_day', 'view: calls, tokens and failures by day', null;
+
+-- Age counts from the last access, a future date as age 0; beyond 700 the exponent is held, since exp() would be 0
+-- there and the order lost. Some builds of SQLite lack exp(): the library brings it on its own connections.
+create view memory_strength as
+select id, namespace, text, importance, emotion, emotional_weight, stability, access_count, age_days, decay,
+  decay * importance * emotional_weight as strength
+from (
+  select *, exp(-min(age_days / max(stability, 0.1), 700.0)) as decay
+  from (
+    select memory.id, namespace.name as namespace, memory.text, memory.importance, memory.emotion,
+      coalesce(emotion.weight, 1.0) as emotional_weight, memory.stability, memory.access_count,
+      max(0.0, julianday('now') - julianday(coalesce(memory.last_accessed_at, memory.occurred_at))) as age_days
+    from memory join namespace on namespace.id = memory.namespace left join emotion on emotion.name = memory.emotion
+    where memory.status = 'active' and memory.stale = 0
+      and (memory.expires_at is null or memory.expires_at > strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))));
+
+create view timeline as
+select session.name as session, namespace.name as namespace, it.occurred_at, it.kind, it.id, it.title, it.text, it.status
+from (
+  select session, occurred_at, 'turn' as kind, id, 'T' || turn as title, text, 'active' as status, 1 as place from turn
+  union all
+  select session, occurred_at, 'message', id, coalesce(speaker, role), content, 'active', 1 from message
+  union all
+  select session, occurred_at, 'atom', id, type, content, status, 2 from atom
+  union all
+  select session, occurred_at, 'episode', id, name, narrative, status, 3 from episode
+  union all
+  select session, occurred_at, 'profile', id, profile_id, text, status, 4 from profile
+  union all
+  select session, occurred_at, 'observation', id, stage, text, status, 3 from observation
+  union all
+  select session, occurred_at, 'reflection', id, 'generation ' || generation, text, status, 4 from reflection
+) as it join session on session.id = it.session join namespace on namespace.id = session.namespace
+order by it.session, it.occurred_at, it.place, it.id;
+
+create view provenance as
+select kind, row as id, role, source_kind, source_row as source_id from source
+union all
+select 'atom', atom.id, 'from', 'turn', turn.id
+from atom join turn on turn.session = atom.session and turn.turn = atom.turn
+union all
+select 'episode', episode.id, 'from', 'turn', turn.id
+from episode join turn on turn.session = episode.session and turn.turn between episode.turn_start and episode.turn_end
+union all
+select 'episode', episode.id, 'from', 'atom', atom.id
+from episode join atom on atom.session = episode.session and atom.turn between episode.turn_start and episode.turn_end
+union all
+select 'profile', profile.id, 'from', 'episode', episode.id
+from profile join episode on episode.session = profile.session
+union all
+select 'exchange', id, 'from', 'message', prompt from exchange
+union all
+select 'exchange', id, 'from', 'message', response from exchange
+union all
+select 'observation', observation.id, 'from', 'message', message.id
+from observation join message on message.session = observation.session
+  and message.id between observation.first_message and observation.last_message
+union all
+select 'reflection', reflection.id, 'from', 'observation', observation.id
+from reflection join observation on observation.session = reflection.session
+  and observation.id between reflection.first_observation and reflection.last_observation;
+
+create view recall_trail as
+select recall.id as recall, namespace.name as namespace, session.name as session, recall.via, recall.recalled_at,
+  recall.query, recall_hit.rank, recall_hit.kind, recall_hit.row as id, recall_hit.score, recall_hit.similarity,
+  recall_hit.decay, document.text
+from recall join namespace on namespace.id = recall.namespace left join session on session.id = recall.session
+  left join recall_hit on recall_hit.recall = recall.id
+  left join document on document.kind = recall_hit.kind and document.row = recall_hit.row
+order by recall.id desc, recall_hit.rank;
+
+create view due_work as
+select task.purpose, namespace.name as namespace, session.name as session, task.first, task.last, task.state,
+  task.attempts, task.next_try_at,
+  case task.state when 'due' then 'waits for its first try'
+    when 'claimed' then 'under way until ' || task.claimed_until
+    else 'failed: ' || coalesce(task.last_error, 'no reason kept') end as why
+from task join namespace on namespace.id = task.namespace left join session on session.id = task.session
+where task.state <> 'done'
+union all
+select 'embed', namespace.name, null, min(document.id), max(document.id), 'due', 0, null,
+  count(*) || ' documents without a vector'
+from document join namespace on namespace.id = document.namespace
+where exists (select 1 from embedding_model)
+  and not exists (select 1 from embedding where embedding.document = document.id)
+group by document.namespace
+union all
+select 'redo', namespace.name, session.name, document.row, document.row, 'due', 0, null,
+  document.kind || ' ' || document.row || ' rests on something that was changed or forgotten'
+from document join namespace on namespace.id = document.namespace left join session on session.id = document.session
+where document.stale = 1;
+
+create view next_evictions as
+select namespace.name as namespace, session.name as session,
+  row_number() over (partition by atom.session order by atom.priority, atom.turn, atom.id) as place,
+  atom.id, atom.turn, atom.type, atom.priority, atom.content,
+  atom_cap.cap - count(*) over (partition by atom.session) as room
+from atom join session on session.id = atom.session join namespace on namespace.id = session.namespace
+  join atom_cap on atom_cap.session = atom.session
+where atom.status = 'active'
+order by atom.session, place;
+
+create view model_calls_by_day as
+select substr(called_at, 1, 10) as day, purpose, count(*) as calls, sum(outcome = 'ok') as ok,
+  sum(outcome not in ('ok', 'empty')) as failed, coalesce(sum(tokens_in), 0) as tokens_in,
+  coalesce(sum(tokens_out), 0) as tokens_out, round(sum(seconds), 3) as seconds
+from model_call group by day, purpose order by day, purpose;
