@@ -1,0 +1,429 @@
+"""What goes in and what comes out: frozen pydantic models with `.to_dict()` (JSON-ready) and, where they are meant
+for a prompt, `.to_prompt()`. Times in results are aware datetimes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from istar_lite.errors import BadInput
+from istar_lite.values import plain
+
+Status = Literal["active", "evicted", "superseded", "merged"]
+Ranking = Literal["balanced", "ebbinghaus"]
+KINDS = ("turn", "atom", "episode", "profile", "message", "memory", "observation", "reflection")
+EMOTIONS = ("joy", "sadness", "anger", "fear", "surprise", "love", "neutral")
+
+
+class Record(BaseModel):
+    """Base of all models: frozen, unknown fields refused, wrong values a `BadInput` that names the field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    if not TYPE_CHECKING:  # type checkers keep pydantic's own signature
+
+        def __init__(self, *values: Any, **named: Any) -> None:
+            names = list(type(self).model_fields)
+            if len(values) > len(names):
+                raise BadInput(type(self).__name__, f"takes {len(names)} values, {len(values)} were given")
+            try:
+                super().__init__(**dict(zip(names, values, strict=False)), **named)
+            except ValidationError as error:
+                first = error.errors()[0]
+                field = ".".join(str(part) for part in first["loc"]) or type(self).__name__
+                raise BadInput(field, first["msg"]) from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready: times as ISO text in UTC, tuples as lists."""
+        return {name: plain(getattr(self, name), name) for name in type(self).model_fields}
+
+
+# --- agents that act in turns ---------------------------------------------------------------------------------
+
+
+class TurnRecord(Record):
+    """One step of a run. `turn` rises within the run, not necessarily by one.
+
+    `events` and `actions_taken` are lists of texts or of dicts (or one dict); `extra` is a dict; what they may hold
+    is said in `values.py`. `text` overrides the line that search sees. `occurred_at`: any instant, default now.
+    """
+
+    turn: int
+    reward: Any = None
+    reward_unit: str = ""
+    events: Any = Field(default_factory=list)
+    actions_taken: Any = Field(default_factory=list)
+    extra: Any = Field(default_factory=dict)
+    text: str | None = None
+    occurred_at: Any = None
+
+
+class Atom(Record):
+    """Something that stood out. `id` is the user's key, unique within a run (None: `atom_id(turn, type)`);
+    `priority` 0–100; `status` is set by the store."""
+
+    id: str | None = None
+    turn: int
+    type: str
+    content: str
+    priority: float = 50.0
+    tags: tuple[str, ...] = ()
+    status: Status = "active"
+
+
+class Episode(Record):
+    """A stretch of turns: phase, range (inclusive), narrative of the model, and how often it went into a prompt."""
+
+    name: str
+    turn_start: int
+    turn_end: int
+    narrative: str
+    heat: int = 0
+    id: int | None = None
+
+
+class Rule(Record):
+    """IF `condition` THEN `action`, with the turns it cites."""
+
+    condition: str
+    action: str
+    cited_turns: tuple[int, ...] = ()
+
+
+class Profile(Record):
+    """What a run taught for the next one: the notes as written by the model, and the rules read from them."""
+
+    id: int
+    profile_id: str
+    run: str
+    text: str
+    rules: tuple[Rule, ...] = ()
+    created_at: datetime
+
+
+class EpisodePromptContext(Record):
+    """What the host tells the model for an episode: the valid phases, the domain, what happened, how to tell phases."""
+
+    phase_names: Sequence[str]
+    domain_preamble: str = ""
+    context_summary: str = ""
+    phase_guidance: str = ""
+
+
+class RetroPromptContext(Record):
+    """What the host tells the model for a retrospective."""
+
+    domain_preamble: str = ""
+    outcome_summary: str = ""
+    outcome_metric_name: str = "reward"
+
+
+class Tick(Record):
+    """What one `tick` did: the turn's row id, the new atoms, and the episode if one was written."""
+
+    turn_id: int
+    atoms: tuple[Atom, ...] = ()
+    episode: Episode | None = None
+
+
+class MemoryBlock(dict[str, Any]):
+    """`{"current_phase", "key_observations"}` for a prompt: a plain dict that can render itself."""
+
+    def to_prompt(self) -> str:
+        """The block as fenced text: data that no stored text can close or imitate."""
+        from istar_lite.prompts import fence  # prompts is a leaf like this one; late, to keep imports cheap
+
+        lines = [*([self["current_phase"]] if self.get("current_phase") else []), *self["key_observations"]]
+        return fence("memory", "\n".join(lines))
+
+
+@runtime_checkable
+class AtomExtractor(Protocol):
+    """The user's rules: `window` (turns, `window.context` of them at its head seen before) and the atoms of the
+    working set → new atoms. Deterministic; no model. One that raises leaves the window due."""
+
+    def extract(self, window: Sequence[TurnRecord], existing: Sequence[Atom], /) -> Sequence[Atom]: ...
+
+
+@runtime_checkable
+class EpisodeClassifier(Protocol):
+    """What to tell the model about the turns since the last episode."""
+
+    def build_context(
+        self, recent_turns: Sequence[TurnRecord], prev_episode_end_turn: int, /
+    ) -> EpisodePromptContext: ...
+
+
+@runtime_checkable
+class RetroClassifier(Protocol):
+    """What to tell the model about the whole run."""
+
+    def build_context(self, all_turns: Sequence[TurnRecord], episodes: Sequence[Episode], /) -> RetroPromptContext: ...
+
+
+# --- conversations --------------------------------------------------------------------------------------------
+
+
+class Message(Record):
+    """What one side said. `parts`: tool calls and results as the host gave them."""
+
+    id: int
+    role: str
+    content: str
+    speaker: str | None = None
+    parts: Any = None
+    position: int
+    tokens: int | None = None
+    external_id: str | None = None
+    occurred_at: datetime
+
+
+class MemoryItem(Record):
+    """A memory. `occurred_at`: when it came to be true or was said; `recorded_at`: when it was learnt."""
+
+    id: int
+    text: str
+    importance: float
+    emotion: str
+    tags: tuple[str, ...] = ()
+    status: Status = "active"
+    key: str | None = None
+    stability: float = 2.0
+    access_count: int = 0
+    last_accessed_at: datetime | None = None
+    mention_count: int = 1
+    occurred_at: datetime
+    recorded_at: datetime
+    expires_at: datetime | None = None
+    ended_at: datetime | None = None
+    ended_by: str | None = None
+    stale: bool = False
+
+
+class Stored(Record):
+    """What `Chat.store` did. `extraction` is "done", or "due" while it waits for the model."""
+
+    exchange_id: int
+    memory_ids: tuple[int, ...] = ()
+    extraction: Literal["done", "due"]
+    consolidation_recommended: bool = False
+
+
+class Consolidated(Record):
+    """What `Chat.consolidate` did."""
+
+    clusters_merged: int = 0
+    memories_removed: int = 0
+
+
+class Forgotten(Record):
+    """How many rows of each kind were forgotten, and how many derived rows are stale until redone."""
+
+    counts: Mapping[str, int] = Field(default_factory=dict)
+    stale: int = 0
+
+    @property
+    def total(self) -> int:
+        """All rows forgotten."""
+        return sum(self.counts.values())
+
+    def __getitem__(self, kind: str) -> int:
+        return self.counts.get(kind, 0)
+
+
+class Imported(Record):
+    """What an import brought. `errors`: (line or item number, reason) of what was left out."""
+
+    messages: int = 0
+    skipped: int = 0
+    sessions: int = 0
+    errors: tuple[tuple[int, str], ...] = ()
+
+
+# --- search ---------------------------------------------------------------------------------------------------
+
+
+class Source(Record):
+    """A row that another one rests on, or its neighbour."""
+
+    kind: str
+    id: int
+    text: str
+    session: str | None = None
+    speaker: str | None = None
+    occurred_at: datetime | None = None
+    external_id: str | None = None
+
+
+class Hit(Record):
+    """Something found. `id` is the row's id in the table `kind`; `score` in [0, 1), higher is better."""
+
+    kind: str
+    id: int
+    text: str
+    title: str | None = None
+    score: float
+    session: str | None = None
+    speaker: str | None = None
+    occurred_at: datetime
+    external_id: str | None = None
+    status: str = "active"
+    sources: tuple[Source, ...] = ()
+    explain: Any = None
+
+
+class Results(Record):
+    """The hits, best first: a sequence. `mode` tells what ranked them ("hybrid", "words", "empty" …); `filtered`
+    how many were held back by the floor or `min_score`."""
+
+    hits: tuple[Hit, ...] = ()
+    mode: str = "empty"
+    filtered: int = 0
+    query: str = ""
+    _explain_missing: Callable[[str, int], str] | None = PrivateAttr(default=None)
+
+    def explain_missing(self, kind: str, id: int) -> str:
+        """At which step an expected row was lost, in one sentence."""
+        if self._explain_missing is None:
+            return "nothing was asked: the query was blank"
+        return self._explain_missing(kind, id)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __bool__(self) -> bool:
+        return bool(self.hits)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.hits[at]
+
+    def __iter__(self) -> Iterator[Hit]:  # type: ignore[override]  # a sequence of hits, not of (name, value)
+        return iter(self.hits)
+
+
+class Page(Record):
+    """One page of rows; `after` is what to pass on for the next one."""
+
+    items: tuple[dict[str, Any], ...] = ()
+    has_more: bool = False
+    after: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
+        return iter(self.items)
+
+
+# --- work and state -------------------------------------------------------------------------------------------
+
+
+class Budget(Record):
+    """At most so many model calls and tokens in one UTC day; None is no limit."""
+
+    calls_per_day: int | None = Field(default=None, ge=0)
+    tokens_per_day: int | None = Field(default=None, ge=0)
+
+
+class StoreStatus(Record):
+    """What waits and what it cost. `mode` is how search ranks now; `due`, `failed`, `claimed` count tasks."""
+
+    due: int = 0
+    failed: int = 0
+    claimed: int = 0
+    pending_vectors: int = 0
+    mode: str = "words"
+    last_error: str | None = None
+    calls: int = 0
+    tokens: int = 0
+    budget_spent: bool = False
+    by_purpose: Mapping[str, Mapping[str, int]] = Field(default_factory=dict)
+
+
+# --- observational memory -------------------------------------------------------------------------------------
+
+
+class Observation(Record):
+    """A chunk of the log: what it says, which messages it stands for, where it is on its way."""
+
+    id: int
+    text: str
+    first_message: int
+    last_message: int
+    stage: Literal["buffered", "active", "reflected"]
+    tokens: int = 0
+    tokens_observed: int = 0
+    current_task: str | None = None
+    suggested_response: str | None = None
+    occurred_at: datetime
+
+
+class Reflection(Record):
+    """The log condensed: generation counts the successes, level how tight it had to be."""
+
+    id: int
+    text: str
+    first_observation: int
+    last_observation: int
+    generation: int
+    level: int
+    tokens_before: int = 0
+    tokens_after: int = 0
+    occurred_at: datetime
+
+
+class ObservationConfig(Record):
+    """Budgets of observational memory; fractions are of the context window, the rest are tokens."""
+
+    activation_threshold: float = Field(default=0.9, gt=0, le=1)
+    buffer_token_cap: int = Field(default=30_000, gt=0)
+    buffer_min_tokens: int = Field(default=5_000, gt=0)
+    buffer_target_cycles: int = Field(default=4, gt=0)
+    reflection_threshold: float = Field(default=0.20, gt=0, le=1)
+    reflection_buffer_activation: float = Field(default=0.5, gt=0, le=1)
+    previous_observer_tokens: int = Field(default=2_000, ge=0)
+    observer_instruction: str | None = None
+    reflector_instruction: str | None = None
+
+
+class ObservationEvent(Record):
+    """Told to `on_observation` handlers."""
+
+    messages: tuple[Message, ...]
+    first_id: int
+    last_id: int
+    observations: str
+    utilisation: float
+    sync: bool
+    at: datetime
+
+
+class ReflectionEvent(Record):
+    """Told to `on_reflection` handlers."""
+
+    before: str
+    after: str
+    generation: int
+    level: int
+    at: datetime
+
+
+class ObservationState(Record):
+    """Where a session's observational memory stands. Token counts by the store's counter."""
+
+    observations: str = ""
+    current_task: str | None = None
+    suggested_response: str | None = None
+    tokens: int = 0
+    generation: int = 0
+    buffered: int = 0
+    in_flight: int = 0
+    due: int = 0
+    failed: int = 0
+    tokens_raw: int = 0
+    tokens_observed: int = 0
+    compression: float | None = None
+    last_error: str | None = None

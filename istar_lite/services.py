@@ -1,0 +1,61 @@
+"""What every layer is handed: the file, the clock, the model, the embedder, and the host's choices."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from istar_lite.clock import Clock, format_time, parse_time
+from istar_lite.database import File
+from istar_lite.errors import BadInput
+from istar_lite.text import estimate_tokens
+from istar_lite.values import as_text
+
+if TYPE_CHECKING:
+    from istar_lite.embedding import Embedding
+    from istar_lite.llm import LLM
+    from istar_lite.models import Budget
+
+OnError = Literal["keep", "raise"]
+
+
+@dataclass
+class Services:
+    """Shared by all views of one open file (`Memory.in_namespace`). Layers take it as their first argument."""
+
+    file: File
+    clock: Clock
+    worker: str  # who claims work: unique to this object, also across processes
+    embedding: Embedding
+    llm: LLM | None = None
+    model: str | None = None
+    llm_timeout: float | None = 60.0
+    on_error: OnError = "keep"
+    budget: Budget | None = None
+    redact: Callable[[str], str] | None = None
+    counter: Callable[[str], int] | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def now(self) -> str:
+        """The present instant in its stored form, from the clock the host gave."""
+        reading = self.clock()
+        if isinstance(reading, datetime) and reading.tzinfo is None:
+            raise BadInput("clock", "gave a naive datetime; epoch seconds or an aware datetime is wanted")
+        return format_time(parse_time(reading, "clock"))
+
+    def stored_text(self, value: object, field_name: str, *, blank: bool = False) -> str:
+        """`value` as it may be stored: checked, cleaned, redacted."""
+        text = as_text(value, field_name, blank=blank)
+        if self.redact is None:
+            return text
+        redacted = self.redact(text)
+        if not isinstance(redacted, str):
+            raise BadInput("redact", f"gave {type(redacted).__name__} for a text")
+        return as_text(redacted, field_name, blank=True)
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of `text` by the host's counter, else a quarter of its characters."""
+        return estimate_tokens(text) if self.counter is None else self.counter(text)
