@@ -1,0 +1,207 @@
+"""`Memory`: the facade. It holds the file, the model, the embedder and the clock; every method calls one layer.
+
+Where a call asks a model or may take long it has an async twin with the prefix `a`; both run the same code.
+
+Vectors are made in batches: at the latest when something is searched, counted or copied, or the file is closed. A
+process that dies before leaves rows without vectors; words find them, and the next search makes the vectors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+
+from istar_lite import browse, places, tasks
+from istar_lite.clock import Clock, wall_clock
+from istar_lite.database import Durability, File
+from istar_lite.embedding import Embedding, EmbedderLike
+from istar_lite.errors import BadInput, IstarError
+from istar_lite.llm import Flow, adrive, as_llm, drive
+from istar_lite.models import Budget, Page, StoreStatus
+from istar_lite.services import OnError, Services
+from istar_lite.values import as_name
+
+if TYPE_CHECKING:
+    import sqlite_utils
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+def in_thread(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """The async twin of a method that asks no model: the same call in a worker thread, so that no loop is blocked."""
+
+    async def twin(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await asyncio.to_thread(method, self, *args, **kwargs)
+
+    twin.__name__ = f"a{method.__name__}"
+    twin.__doc__ = f"`{method.__name__}` for async callers; it runs in a worker thread."
+    return twin
+
+
+def run_flow(services: Services, flow: Flow[R]) -> R:
+    """Runs a flow for a sync caller."""
+    if services.llm is None:
+        return _without_model(flow)
+    return drive(flow, services.llm, timeout=services.llm_timeout)
+
+
+async def arun_flow(services: Services, flow: Flow[R]) -> R:
+    """Runs a flow for an async caller."""
+    if services.llm is None:
+        return await asyncio.to_thread(_without_model, flow)
+    return await adrive(flow, services.llm, timeout=services.llm_timeout)
+
+
+def _without_model(flow: Flow[R]) -> R:
+    try:
+        next(flow)
+    except StopIteration as stop:
+        result: R = stop.value
+        return result
+    flow.close()
+    raise IstarError("this needs a model: give Memory(…, llm=…)")
+
+
+class Memory:
+    """The memory in one file, seen as one owner (`namespace`).
+
+    `embedder`: "static" (ships with the install, offline), "fastembed", "fastembed:<model>", an object with
+    `model_id`, `dimension`, `embed(texts) -> (n, dimension) float32` and optionally `embed_query`, a callable, or
+    None (words only). `clock`: gives epoch seconds or an aware datetime. `on_error`: "keep" (work that failed stays
+    due, see `status()`) or "raise". `llm_timeout`: seconds per call of the model. `redact`: text → text before
+    anything is stored. `count_tokens`: text → int.
+
+    Raises `NotAMemoryFile`, `FileTooNew`, `FileDamaged`, `ReadOnly`, `Busy`, `BadInput`; the file is unchanged then.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        namespace: str = "default",
+        *,
+        llm: object = None,
+        model: str | None = None,
+        embedder: EmbedderLike = "static",
+        clock: Clock | None = None,
+        read_only: bool = False,
+        durability: Durability = "normal",
+        llm_timeout: float | None = 60.0,
+        on_error: OnError = "keep",
+        budget: Budget | None = None,
+        redact: Callable[[str], str] | None = None,
+        count_tokens: Callable[[str], int] | None = None,
+    ) -> None:
+        if on_error not in ("keep", "raise"):
+            raise BadInput("on_error", f"{on_error!r} is neither 'keep' nor 'raise'")
+        self.namespace = as_name(namespace, "namespace")
+        adapted = None if llm is None else as_llm(llm, model)
+        embedding = Embedding(embedder)
+        self._services = Services(
+            file=File(path, read_only=read_only, durability=durability),
+            clock=clock or wall_clock,
+            worker=f"{os.getpid()}-{uuid.uuid4().hex[:12]}",
+            embedding=embedding,
+            llm=adapted,
+            model=model,
+            llm_timeout=llm_timeout,
+            on_error=on_error,
+            budget=budget,
+            redact=redact,
+            counter=count_tokens,
+        )
+        self._databases: list[sqlite_utils.Database] = []
+
+    # --- the file ---------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._services.file.path
+
+    @property
+    def db(self) -> sqlite_utils.Database:
+        """A `sqlite_utils.Database` on the same file, on a connection of its own: for what we did not think of."""
+        if not self._databases:
+            from istar_lite.plain_sql import open_database  # sqlite_utils costs 0.3 s to import: only who asks pays
+
+            self._databases.append(open_database(self._services.file))
+        return self._databases[0]
+
+    def in_namespace(self, name: str) -> Memory:
+        """The same open file seen as another owner. Closing one closes all."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.namespace = as_name(name, "namespace")
+        return other
+
+    def close(self) -> bool:
+        """Leaves one complete file. False: somebody else has it open, and the last to close tidies up."""
+        if not self._services.file.closed and not self._services.file.read_only:
+            self._services.embedding.settle(self._services)
+        for database in self._databases:
+            database.conn.close()
+        self._databases.clear()
+        return self._services.file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Memory({str(self.path)!r}, namespace={self.namespace!r})"
+
+    def snapshot(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
+        """A complete copy in one file, safe while others write. Refuses an existing target unless `overwrite`."""
+        if not self._services.file.read_only:
+            self._services.embedding.settle(self._services)
+        return self._services.file.snapshot(path, overwrite=overwrite)
+
+    # --- looking around ---------------------------------------------------------------------------------------
+
+    def namespaces(self) -> list[str]:
+        """Names of all namespaces of the file, in order of their making."""
+        return browse.namespaces(self._services.file.reader())
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """The sessions of this namespace: name, kind, created_at, and how many turns and messages each holds."""
+        return browse.sessions(self._services.file.reader(), self.namespace)
+
+    def get(self, kind: str, id: int) -> dict[str, Any] | None:
+        """A row of this namespace by kind and id, as a dict; None if there is none."""
+        return browse.get(self._services.file.reader(), self.namespace, kind, id)
+
+    def list(self, kind: str, *, limit: int = 100, after: int | None = None) -> Page:
+        """Rows of this namespace in order of their ids: `limit` at most, those after the id `after`."""
+        return browse.page(self._services.file.reader(), self.namespace, kind, limit=limit, after=after)
+
+    def status(self) -> StoreStatus:
+        """What waits for the model or for vectors, what failed last, and what the model cost."""
+        file = self._services.file
+        if not file.read_only:
+            self._services.embedding.settle(self._services)
+        counts = tasks.summary(file.reader(), self.namespace)
+        return StoreStatus(
+            pending_vectors=self._services.embedding.pending(file.reader(), places.find_namespace(file.reader(), self.namespace)),
+            mode=self._services.embedding.mode(file.reader()),
+            **counts,
+        )
+
+    def stats(self) -> dict[str, Any]:
+        """Rows of this namespace by kind, its sessions, and the bytes of the file."""
+        return browse.stats(self._services.file, self.namespace)
+
+    # --- async twins ------------------------------------------------------------------------------------------
+
+    asnapshot = in_thread(snapshot)
+    aclose = in_thread(close)
