@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from istar_lite.clock import from_text
 from istar_lite.database import driver, wal_path
 from istar_lite.errors import BadInput
-from istar_lite.models import KINDS, Page
+from istar_lite.models import KINDS, Page, Row
 from istar_lite.values import as_int, as_text
 
 if TYPE_CHECKING:
@@ -16,8 +17,10 @@ _IN_NAMESPACE = "select id from namespace where name = :namespace"
 _IN_SESSIONS = f"select id from session where namespace = ({_IN_NAMESPACE})"
 # Where a row belongs to: some kinds to a namespace, the others to one of its sessions.
 _OWNED = {
-    **{kind: f"session in ({_IN_SESSIONS})" for kind in (*KINDS, "exchange")},
-    **{kind: f"namespace = ({_IN_NAMESPACE})" for kind in ("memory", "profile", "session", "recall", "task", "tombstone", "document")},
+    **dict.fromkeys((*KINDS, "exchange"), f"session in ({_IN_SESSIONS})"),
+    **dict.fromkeys(
+        ("memory", "profile", "session", "recall", "task", "tombstone", "document"), f"namespace = ({_IN_NAMESPACE})"
+    ),
 }
 LISTED = tuple(_OWNED)
 
@@ -31,6 +34,16 @@ def owned(kind: object) -> str:
     if name not in _OWNED:
         raise BadInput("kind", f"{name!r} is none of {', '.join(LISTED)}")
     return _OWNED[name]
+
+
+def as_row(row: sqlite3.Row) -> Row:
+    """A row of a table as a model, its times (columns `…_at`) as aware datetimes."""
+    return Row(
+        **{
+            name: from_text(row[name]) if name.endswith("_at") and row[name] is not None else row[name]
+            for name in row.keys()
+        }
+    )
 
 
 def namespaces(connection: sqlite3.Connection) -> list[str]:
@@ -50,12 +63,12 @@ def sessions(connection: sqlite3.Connection, namespace: str) -> list[dict[str, A
     return [dict(row) for row in rows]
 
 
-def get(connection: sqlite3.Connection, namespace: str, kind: str, id: int) -> dict[str, Any] | None:
+def get(connection: sqlite3.Connection, namespace: str, kind: str, id: int) -> Row | None:
     """A row by kind and id, or None."""
     row = connection.execute(
         f"select * from {kind} where id = :id and {owned(kind)}", {"id": as_int(id, "id"), "namespace": namespace}
     ).fetchone()
-    return None if row is None else dict(row)
+    return None if row is None else as_row(row)
 
 
 def page(
@@ -70,9 +83,9 @@ def page(
         f"select * from {kind} where id > :after and {condition} order by id limit :limit",
         {"namespace": namespace, "after": start, "limit": size + 1},
     ).fetchall()
-    items = tuple(dict(row) for row in rows[:size])
+    items = tuple(as_row(row) for row in rows[:size])
     more = len(rows) > size
-    return Page(items=items, has_more=more, after=items[-1]["id"] if more and items else None)
+    return Page(items=items, has_more=more, after=items[-1].to_values()["id"] if more and items else None)
 
 
 def stats(file: File, namespace: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal
 from istar_lite.errors import BadInput, Busy, FileDamaged, FileTooNew, IstarError, NotAMemoryFile, ReadOnly
 
 if TYPE_CHECKING:
-    import sqlite3
+    import sqlite3 as sqlite3
 else:
     try:  # many builds of the standard module cannot load extensions; this one can, and is newer
         import pysqlite3 as sqlite3
@@ -72,7 +72,9 @@ def load_vectors(connection: sqlite3.Connection) -> bool:
         warn_once("sqlite-vec is not installed: vectors are compared with numpy (pip install sqlite-vec)")
         return False
     if not hasattr(connection, "enable_load_extension"):
-        warn_once("this Python's sqlite3 cannot load extensions: vectors are compared with numpy (pip install pysqlite3)")
+        warn_once(
+            "this Python's sqlite3 cannot load extensions: vectors are compared with numpy (pip install pysqlite3)"
+        )
         return False
     try:
         connection.enable_load_extension(True)
@@ -249,7 +251,9 @@ class File:
         if self.read_only:
             raise ReadOnly(f"{self.path}: was opened read-only")
         if not self._writing.acquire(timeout=BUSY_SECONDS):
-            raise Busy(f"{self.path}: another thread is writing, and waiting {BUSY_SECONDS:g} s did not help; try again")
+            raise Busy(
+                f"{self.path}: another thread is writing, and waiting {BUSY_SECONDS:g} s did not help; try again"
+            )
         try:
             writer = self._connections.writer
             if writer is None:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 from istar_lite import browse, places, tasks
 from istar_lite.clock import Clock, wall_clock
 from istar_lite.database import Durability, File
-from istar_lite.embedding import Embedding, EmbedderLike
+from istar_lite.embedding import EmbedderLike, Embedding
 from istar_lite.errors import BadInput, IstarError
 from istar_lite.llm import Flow, adrive, as_llm, drive
-from istar_lite.models import Budget, Page, StoreStatus
+from istar_lite.models import Budget, Page, Row, StoreStatus
 from istar_lite.services import OnError, Services
 from istar_lite.values import as_name
 
@@ -37,7 +37,7 @@ S = TypeVar("S")
 def in_thread(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
     """The async twin of a method that asks no model: the same call in a worker thread, so that no loop is blocked."""
 
-    async def twin(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await asyncio.to_thread(method, self, *args, **kwargs)
 
     twin.__name__ = f"a{method.__name__}"
@@ -177,8 +177,8 @@ class Memory:
         """The sessions of this namespace: name, kind, created_at, and how many turns and messages each holds."""
         return browse.sessions(self._services.file.reader(), self.namespace)
 
-    def get(self, kind: str, id: int) -> dict[str, Any] | None:
-        """A row of this namespace by kind and id, as a dict; None if there is none."""
+    def get(self, kind: str, id: int) -> Row | None:
+        """A row of this namespace by kind and id; None if there is none."""
         return browse.get(self._services.file.reader(), self.namespace, kind, id)
 
     def list(self, kind: str, *, limit: int = 100, after: int | None = None) -> Page:
@@ -192,7 +192,9 @@ class Memory:
             self._services.embedding.settle(self._services)
         counts = tasks.summary(file.reader(), self.namespace)
         return StoreStatus(
-            pending_vectors=self._services.embedding.pending(file.reader(), places.find_namespace(file.reader(), self.namespace)),
+            pending_vectors=self._services.embedding.pending(
+                file.reader(), places.find_namespace(file.reader(), self.namespace)
+            ),
             mode=self._services.embedding.mode(file.reader()),
             **counts,
         )

@@ -38,7 +38,16 @@ class Record(BaseModel):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: times as ISO text in UTC, tuples as lists."""
-        return {name: plain(getattr(self, name), name) for name in type(self).model_fields}
+        return {name: json_ready(getattr(self, name), name) for name in type(self).model_fields}
+
+
+def json_ready(value: object, field: str) -> Any:
+    """`value` as JSON's own types; models by their own `to_dict`."""
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, (list, tuple)):
+        return [json_ready(item, field) for item in value]
+    return plain(value, field)
 
 
 # --- agents that act in turns ---------------------------------------------------------------------------------
@@ -304,17 +313,37 @@ class Results(Record):
         return iter(self.hits)
 
 
+class Row(Record):
+    """A row of a table, its columns as attributes and as keys; times are aware datetimes."""
+
+    model_config = ConfigDict(extra="allow")
+
+    def __getitem__(self, column: str) -> Any:
+        return self.to_values()[column]
+
+    def to_values(self) -> dict[str, Any]:
+        """Column → value."""
+        return dict(self.__pydantic_extra__ or {})
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready: times as ISO text."""
+        return {name: plain(value, name) for name, value in self.to_values().items()}
+
+
 class Page(Record):
     """One page of rows; `after` is what to pass on for the next one."""
 
-    items: tuple[dict[str, Any], ...] = ()
+    items: tuple[Row, ...] = ()
     has_more: bool = False
     after: int | None = None
 
     def __len__(self) -> int:
         return len(self.items)
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
+    def __getitem__(self, at: Any) -> Any:
+        return self.items[at]
+
+    def __iter__(self) -> Iterator[Row]:  # type: ignore[override]
         return iter(self.items)
 
 

@@ -60,8 +60,15 @@ class Task:
 
 
 def add(
-    tx: sqlite3.Connection, purpose: str, *, namespace: int, session: int | None, first: int | None,
-    last: int | None, now: str, detail: object = None,
+    tx: sqlite3.Connection,
+    purpose: str,
+    *,
+    namespace: int,
+    session: int | None,
+    first: int | None,
+    last: int | None,
+    now: str,
+    detail: object = None,
 ) -> int:
     """A task that is due, written in the transaction that brings its input. Returns its id."""
     cursor = tx.execute(
@@ -72,7 +79,14 @@ def add(
 
 
 def record_done(
-    tx: sqlite3.Connection, purpose: str, *, namespace: int, session: int | None, first: int, last: int, now: str,
+    tx: sqlite3.Connection,
+    purpose: str,
+    *,
+    namespace: int,
+    session: int | None,
+    first: int,
+    last: int,
+    now: str,
 ) -> None:
     """Work that was done in one go (no model): the watermark moves with its result."""
     tx.execute(
@@ -93,7 +107,8 @@ def watermark(connection: sqlite3.Connection, purpose: str, session: int) -> int
 def open_task(connection: sqlite3.Connection, purpose: str, session: int) -> sqlite3.Row | None:
     """The oldest task of the purpose in the session that is not done: due, claimed or failed."""
     found: sqlite3.Row | None = connection.execute(
-        "select * from task where purpose = ? and session = ? and state <> 'done' order by id limit 1", (purpose, session)
+        "select * from task where purpose = ? and session = ? and state <> 'done' order by id limit 1",
+        (purpose, session),
     ).fetchone()
     return found
 
@@ -112,8 +127,15 @@ def may_try(row: sqlite3.Row | None, *, now: str, step: int | None = None, force
 
 
 def claim(
-    services: Services, tx: sqlite3.Connection, purpose: str, *, namespace: int, session: int | None,
-    first: int | None, last: int | None, task_id: int | None = None,
+    services: Services,
+    tx: sqlite3.Connection,
+    purpose: str,
+    *,
+    namespace: int,
+    session: int | None,
+    first: int | None,
+    last: int | None,
+    task_id: int | None = None,
 ) -> Task | None:
     """Takes a task for this worker: the row `task_id`, else the session's open one of the purpose, else a new row.
     Its input becomes `first` … `last`. None while another live claim holds it."""
@@ -230,8 +252,13 @@ def ask(services: Services, task: Task, request: Ask) -> Flow[str]:
 
 
 def _record_call(
-    services: Services, task: Task, called_at: str, outcome: str, answer: Answer | None,
-    error: BaseException | None, request: Ask | None = None,
+    services: Services,
+    task: Task,
+    called_at: str,
+    outcome: str,
+    answer: Answer | None,
+    error: BaseException | None,
+    request: Ask | None = None,
 ) -> None:
     tokens_in, tokens_out = (answer.tokens_in, answer.tokens_out) if answer is not None else (None, None)
     if request is not None and answer is not None:
@@ -245,9 +272,17 @@ def _record_call(
             "insert into model_call (task, purpose, namespace, session, attempt, model, called_at, seconds, tokens_in,"
             " tokens_out, outcome, error) values ((select id from task where id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                task.id, task.purpose, task.namespace, task.session, task.attempt,
-                (answer.model if answer is not None else None) or services.model, called_at,
-                answer.seconds if answer is not None else 0.0, tokens_in, tokens_out, outcome,
+                task.id,
+                task.purpose,
+                task.namespace,
+                task.session,
+                task.attempt,
+                (answer.model if answer is not None else None) or services.model,
+                called_at,
+                answer.seconds if answer is not None else 0.0,
+                tokens_in,
+                tokens_out,
+                outcome,
                 None if error is None else f"{type(error).__name__}: {error}"[:500],
             ),
         )
@@ -256,11 +291,15 @@ def _record_call(
 def spent_today(services: Services) -> tuple[int, int]:
     """Model calls and tokens of the present UTC day, over the whole file."""
     today = services.now()[:10]
-    row = services.file.reader().execute(
-        "select count(*), coalesce(sum(coalesce(tokens_in, 0) + coalesce(tokens_out, 0)), 0) from model_call"
-        " where called_at >= ? and called_at < ?",
-        (today, today + "~"),
-    ).fetchone()
+    row = (
+        services.file.reader()
+        .execute(
+            "select count(*), coalesce(sum(coalesce(tokens_in, 0) + coalesce(tokens_out, 0)), 0) from model_call"
+            " where called_at >= ? and called_at < ?",
+            (today, today + "~"),
+        )
+        .fetchone()
+    )
     return int(row[0]), int(row[1])
 
 
@@ -306,6 +345,9 @@ def summary(connection: sqlite3.Connection, namespace: str | None) -> dict[str, 
         (namespace,),
     ).fetchone()
     return {
-        **totals, "by_purpose": by_purpose, "last_error": None if error is None else error[0],
-        "calls": int(calls), "tokens": int(tokens),
+        **totals,
+        "by_purpose": by_purpose,
+        "last_error": None if error is None else error[0],
+        "calls": int(calls),
+        "tokens": int(tokens),
     }
