@@ -98,10 +98,10 @@ class _Script:
 class ScriptedLLM(_Script):
     """A model that answers from a script; `.calls` lists what it was asked.
 
-    `answers`: a list, used up in order, or a dict from a tag, or from a part of the last user text, to one answer
-    or to a list of them. An exception (object or class) is raised, a function is called with the messages,
-    anything else is the answer. When nothing is left and there is no `default`, a `ScriptError` reaches the test,
-    past every guard.
+    `answers`: a list, used up in order, or a dict from a tag, or from a part of the last user text, to one
+    answer or to a list of them. An exception (object or class) is raised, a function is called with the messages,
+    anything else is the answer. When nothing is left and there is no `default`, a `ScriptError` reaches the
+    test, past every guard.
     """
 
     def __call__(
