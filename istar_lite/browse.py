@@ -38,12 +38,11 @@ def owned(kind: object) -> str:
 
 def as_row(row: sqlite3.Row) -> Row:
     """A row of a table as a model, its times (columns `…_at`) as aware datetimes."""
-    return Row(
-        **{
-            name: from_text(row[name]) if name.endswith("_at") and row[name] is not None else row[name]
-            for name in row.keys()
-        }
-    )
+    values = dict(row)
+    for name, value in values.items():
+        if name.endswith("_at") and value is not None:
+            values[name] = from_text(value)
+    return Row(**values)
 
 
 def namespaces(connection: sqlite3.Connection) -> list[str]:

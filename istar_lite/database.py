@@ -220,10 +220,7 @@ class File:
         return connection
 
     def _connect_reader(self) -> sqlite3.Connection:
-        if not self.read_only:
-            connection = self._connect(str(self.path))
-        else:
-            connection = self._connect_read_only()
+        connection = self._connect_read_only() if self.read_only else self._connect(str(self.path))
         connection.execute("pragma query_only = on")
         return connection
 

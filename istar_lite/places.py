@@ -51,7 +51,8 @@ def setting(connection: sqlite3.Connection, key: str, *, session: int = 0) -> An
     """The value that holds for a session: its own, else its namespace's, else the file's, else None."""
     row = connection.execute(
         "select value from setting where key = ?1 and ((session = ?2 and namespace = 0) or (session = 0 and"
-        " namespace in (0, (select namespace from session where id = ?2)))) order by session desc, namespace desc limit 1",
+        " namespace in (0, (select namespace from session where id = ?2)))) order by session desc, namespace desc"
+        " limit 1",
         (key, session),
     ).fetchone()
     return None if row is None else row[0]

@@ -156,7 +156,8 @@ def claim(
     token = f"{services.worker}/{identity}/{attempts + 1}"
     until = later(now, CLAIM_SECONDS + (services.llm_timeout or 3600.0))
     tx.execute(
-        "update task set state = 'claimed', claim = ?, claimed_until = ?, attempts = ?, first = ?, last = ? where id = ?",
+        "update task set state = 'claimed', claim = ?, claimed_until = ?, attempts = ?, first = ?, last = ?"
+        " where id = ?",
         (token, until, attempts + 1, first, last, identity),
     )
     return Task(identity, purpose, namespace, session, first, last, attempts + 1, token)
