@@ -326,15 +326,11 @@ def _function(function: object, model: str | None) -> Model | None:
     if parameters is None:  # some built-in functions tell no signature
         return _called(function, model, as_list=False)
     if not parameters:
-        raise BadInput(
-            "llm", f"{_title(function)} takes no argument; it has to take the messages or one text"
-        )
+        raise BadInput("llm", f"{_title(function)} takes no argument; it has to take the messages or one text")
     first, *others = parameters
     for other in others:
         if other.default is other.empty and other.kind not in _VARIADIC and other.name not in _OPTIONS:
-            raise BadInput(
-                "llm", f"{_title(function)} wants {other.name!r}, which nobody gives; bind it beforehand"
-            )
+            raise BadInput("llm", f"{_title(function)} wants {other.name!r}, which nobody gives; bind it beforehand")
     by_name = first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD)
     as_list = by_name or first.name == "messages" or _LIST.search(_annotation(first)) is not None
     return _called(function, model, as_list=as_list, by_name=by_name)
@@ -345,9 +341,7 @@ def _chat(obj: object, model: str | None) -> Model | None:
     return None if chat is None else _called(chat, model, as_list=True)
 
 
-def _called(
-    function: Callable[..., Any], model: str | None, *, as_list: bool, by_name: bool = False
-) -> Model:
+def _called(function: Callable[..., Any], model: str | None, *, as_list: bool, by_name: bool = False) -> Model:
     def build(ask: Ask) -> _Arguments:
         options: dict[str, Any] = {
             "max_tokens": ask.max_tokens,

@@ -189,9 +189,11 @@ async def _within(awaitable: Awaitable[T], timeout: float | None) -> T:
     task = asyncio.ensure_future(_outcome(awaitable))
     try:
         await asyncio.wait({task}, timeout=timeout)
-    finally:
-        task.cancel()  # nothing happens if it is done
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
     if not task.done():
+        task.cancel()
         raise _late(timeout)
     value, error = task.result()
     if error is not None:

@@ -63,9 +63,7 @@ class _Script:
     def _answer(self, call: Call) -> Any:
         self.calls.append(call)
         answer = self._next(call)
-        if isinstance(answer, BaseException) or (
-            isinstance(answer, type) and issubclass(answer, BaseException)
-        ):
+        if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
             raise answer
         if not callable(answer):
             return answer
@@ -82,9 +80,7 @@ class _Script:
             return planned.pop(0)
         if self._default is not None:
             return self._default
-        raise ScriptError(
-            f"no answer left for request {len(self.calls)}, tag {call.tag!r}: {call.last_user[:200]!r}"
-        )
+        raise ScriptError(f"no answer left for request {len(self.calls)}, tag {call.tag!r}: {call.last_user[:200]!r}")
 
     def _planned(self, call: Call) -> Any:
         """The one answer, or the list of those still to come: by tag, else by what the user's text holds."""
