@@ -1,113 +1,70 @@
-"""The one SQLite file: which driver, opening and creating, short write transactions, readers, closing, copying.
+"""The one SQLite file: opening and creating, short write transactions, readers, closing, copying.
 
-Everything else imports `sqlite3` from here, so that one driver's classes (its exceptions above all) serve all.
+Everything else imports `sqlite3` from here (see driver.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import math
 import os
-import sys
 import threading
-import time
-import warnings
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from istar_lite.errors import BadInput, Busy, FileDamaged, FileTooNew, IstarError, NotAMemoryFile, ReadOnly
+from istar_lite.driver import (
+    BUSY_SECONDS,
+    ReaderConnection,
+    add_missing_functions,
+    driver,
+    load_vectors,
+    sqlite3,
+    translate,
+    warn_once,
+)
+from istar_lite.errors import BadInput, Busy, FileDamaged, IstarError, NotAMemoryFile, ReadOnly
+from istar_lite.migrations import (
+    APPLICATION_ID,
+    enter_wal,
+    fingerprint,
+    inspect_file,
+    is_noted,
+    latest_version,
+    migrate,
+    note_checked,
+    require_columns,
+    schema_files,
+    shm_path,
+    statements,
+    wal_path,
+)
 
-if TYPE_CHECKING:
-    import sqlite3 as sqlite3
-else:
-    try:  # many builds of the standard module cannot load extensions; this one can, and is newer
-        import pysqlite3 as sqlite3
-    except ImportError:
-        import sqlite3
+__all__ = [
+    "APPLICATION_ID",
+    "BUSY_SECONDS",
+    "Durability",
+    "File",
+    "absolute_path",
+    "add_missing_functions",
+    "driver",
+    "latest_version",
+    "load_vectors",
+    "schema_files",
+    "sqlite3",
+    "statements",
+    "translate",
+    "wal_path",
+    "warn_once",
+]
 
-APPLICATION_ID = 0x69737472  # "istr"
-BUSY_SECONDS = 10.0
 Durability = Literal["normal", "full"]
+WAL_WORTH_TRUNCATING = 32 * 2**20  # bytes; SQLite's own checkpoint, at 4 MB, gives up while anybody reads
+WRITES_BETWEEN_LOOKS = 256
 
-
-def schema_files() -> list[tuple[int, Path]]:
-    """(version, file) of every schema file, in order; found in the installed package, else beside it."""
-    package = Path(__file__).parent
-    folder = package / "schema"
-    if not folder.is_dir():  # an editable install or a bare checkout
-        folder = package.parent / "schema"
-    return sorted((int(path.name[:3]), path) for path in folder.glob("[0-9][0-9][0-9]_*.sql"))
-
-
-@cache
-def latest_version() -> int:
-    """The version this library writes: the number of its last schema file."""
-    return schema_files()[-1][0]
-
-
-@cache
-def vector_extension() -> str | None:
-    """Path of sqlite-vec's loadable library, found without importing the package (that would import numpy)."""
-    spec = importlib.util.find_spec("sqlite_vec")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return str(Path(next(iter(spec.submodule_search_locations))) / "vec0")
-
-
-@cache
-def warn_once(message: str) -> None:
-    """A warning that this process is told one time."""
-    warnings.warn(message, stacklevel=3)
-
-
-def load_vectors(connection: sqlite3.Connection) -> bool:
-    """Loads sqlite-vec into `connection`; False, with one warning that says why, where that cannot be done."""
-    path = vector_extension()
-    if path is None:
-        warn_once("sqlite-vec is not installed: vectors are compared with numpy (pip install sqlite-vec)")
-        return False
-    if not hasattr(connection, "enable_load_extension"):
-        warn_once(
-            "this Python's sqlite3 cannot load extensions: vectors are compared with numpy (pip install pysqlite3)"
-        )
-        return False
-    try:
-        connection.enable_load_extension(True)
-        connection.load_extension(path)
-        connection.enable_load_extension(False)
-    except sqlite3.Error as error:
-        warn_once(f"sqlite-vec could not be loaded ({error}): vectors are compared with numpy")
-        return False
-    return True
-
-
-def add_missing_functions(connection: sqlite3.Connection) -> None:
-    """exp, ln and sqrt for builds of SQLite without math functions: the views use exp."""
-    known = {row[0] for row in connection.execute("select name from pragma_function_list")}
-    for name, function in (("exp", math.exp), ("ln", math.log), ("sqrt", math.sqrt)):
-        if name not in known:
-            connection.create_function(name, 1, function, deterministic=True)
-
-
-def translate(error: sqlite3.Error, path: Path) -> IstarError:
-    """Our error for one of SQLite's, naming the file."""
-    text = str(error)
-    if "locked" in text or "busy" in text:
-        return Busy(f"{path}: somebody else is writing, and waiting {BUSY_SECONDS:g} s did not help; try again")
-    if "readonly" in text or "read-only" in text:
-        return ReadOnly(f"{path}: cannot be written ({text})")
-    if "not a database" in text or "encrypted" in text:
-        return NotAMemoryFile(f"{path}: is not an SQLite database")
-    if "malformed" in text or "corrupt" in text:
-        return FileDamaged(f"{path}: is damaged ({text}); `istar-lite check --fix` or `istar-lite export` may help")
-    if "full" in text:
-        return IstarError(f"{path}: the disk is full or the file reached its limit; nothing was written")
-    return IstarError(f"{path}: {text}")
+# Connections that a fork brought into this process: kept, never closed. Closing one here would close the parent's.
+_inherited: list[object] = []
 
 
 @dataclass
@@ -118,31 +75,72 @@ class _Connections:
     writer: sqlite3.Connection | None = None
     readers: dict[int, tuple[weakref.ref[threading.Thread], sqlite3.Connection]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    pid: int = field(default_factory=os.getpid)
+    identity: tuple[int, int] | None = None
+    read_only: bool = False
     held_by_others: bool = False
 
     def close(self) -> None:
         """Readers first; then everything goes into the one file, which leaves WAL mode if nobody else is in it."""
+        if os.getpid() != self.pid:
+            _inherited.append((self.writer, dict(self.readers)))
+            return
         with self.lock:
-            for _, reader in self.readers.values():
-                reader.close()
-            self.readers.clear()
+            self._close_readers()
             writer, self.writer = self.writer, None
-            if writer is None:
-                return
-            try:
+            if not self.read_only and self.identity == identity(self.path):
+                # A file that was only read has no writer, but may be in WAL mode since a process died in it.
+                writer = writer or self._tidier()
+            if writer is not None:
+                self._leave_one_file(writer)
+
+    def _close_readers(self) -> None:
+        me = threading.get_ident()
+        for ident, (owner, reader) in list(self.readers.items()):
+            thread = owner()
+            if ident == me or thread is None or not thread.is_alive():
+                reader.close()
+        # The connection of another live thread may be in the middle of a step, and closing it there would pull the
+        # rows away under it. It closes by itself when the last cursor lets go of it: at once, if the thread idles.
+        self.readers.clear()
+
+    def _tidier(self) -> sqlite3.Connection | None:
+        if not wal_path(self.path).exists():
+            return None
+        return sqlite3.connect(str(self.path), timeout=0, isolation_level=None, check_same_thread=False)
+
+    def _leave_one_file(self, writer: sqlite3.Connection) -> None:
+        try:
+            if self.identity == identity(self.path):
                 writer.execute("pragma busy_timeout = 0")
                 writer.execute("pragma wal_checkpoint(truncate)").fetchall()
                 writer.execute("pragma journal_mode = delete").fetchall()
-            except sqlite3.OperationalError:
-                # Somebody else has the file open: it stays in WAL mode, and the last one to close tidies up.
-                self.held_by_others = True
-            finally:
-                writer.close()
+                # No error is raised where another connection of this process still reads.
+                self.held_by_others = wal_path(self.path).exists()
+        except sqlite3.DatabaseError:
+            # Somebody else has the file open (it stays in WAL mode, and the last one to close tidies up), or the
+            # disk fails: the rows are safe in the file and its -wal, and closing must not hide the first error.
+            self.held_by_others = True
+        finally:
+            writer.close()
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Which file lies at `path`: device and number, None if none does."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino)
 
 
 class File:
     """An open memory file. Writes are short `begin immediate` transactions on one connection behind a lock; each
-    thread reads on a connection of its own. All connections are closed by `close`, also at interpreter exit."""
+    thread reads on a connection of its own. All connections are closed by `close`, also at interpreter exit.
+
+    Opening makes one connection, a reader: reading the schema costs more than all the rest, and many who open a
+    file only read. The writer is made, and WAL mode entered, by the first write or the first long read.
+    """
 
     def __init__(
         self,
@@ -157,39 +155,80 @@ class File:
         self.closed = False
         self._writing = threading.RLock()
         self._write_depth = 0
-        self._connections = _Connections(self.path)
-        self._pid = os.getpid()
+        self._writes = 0
+        self._in_wal = False
+        self._connections = _Connections(self.path, read_only=read_only)
         if durability not in ("normal", "full"):
             raise BadInput("durability", f"{durability!r} is neither 'normal' nor 'full'")
-        state = inspect_file(self.path)
-        if read_only and state == "new":
-            raise NotAMemoryFile(f"{self.path}: there is no memory to read")
-        if not read_only:
-            self._open_for_writing(state)
         self._finalizer = weakref.finalize(self, self._connections.close)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
 
-    def _open_for_writing(self, state: str) -> None:
-        if state == "new":
+    def _open(self) -> None:
+        state = inspect_file(self.path)
+        if self.read_only:
+            if state == "new":
+                raise NotAMemoryFile(f"{self.path}: there is no memory to read")
+            if state == "old":
+                raise ReadOnly(
+                    f"{self.path}: was written by an older istar-lite and must be brought up to version "
+                    f"{latest_version()} first; open it once without read_only"
+                )
+        elif state == "new":
             _create_private(self.path)
         elif not os.access(self.path, os.W_OK) or not os.access(self.path.parent, os.W_OK):
             raise ReadOnly(f"{self.path}: cannot be written; open it with read_only=True")
+        self._connections.identity = identity(self.path)
         try:
-            writer = self._connect(str(self.path))
-            self._connections.writer = writer
-            enter_wal(writer)
-            writer.execute(f"pragma synchronous = {self.durability}")
-            migrate(writer)
+            if state != "ours":
+                migrate(self._writer(), self.path)
+            self._verify()
         except sqlite3.Error as error:
-            self._connections.close()
             raise translate(error, self.path) from error
-        except BaseException:
-            self._connections.close()
-            raise
 
-    def _connect(self, target: str, *, uri: bool = False) -> sqlite3.Connection:
+    def _verify(self) -> None:
+        """Checks the real columns, not only the version; in well under a millisecond when nothing was declared
+        since they were last found right."""
+        reader = self.reader()
+        self._refuse_cut_off(reader)
+        print_ = fingerprint(reader)
+        try:
+            noted = is_noted(reader, print_)
+        except sqlite3.OperationalError:  # no table of settings
+            noted = False
+        if noted:
+            return
+        require_columns(reader, self.path)
+        if not self.read_only:
+            with contextlib.suppress(Busy), self.write() as tx:
+                note_checked(tx, print_)
+
+    def _refuse_cut_off(self, reader: sqlite3.Connection) -> None:
+        if wal_path(self.path).exists():
+            return
+        pages = reader.execute("pragma page_count").fetchone()[0] * reader.execute("pragma page_size").fetchone()[0]
+        size = self.path.stat().st_size
+        # Asked twice: between the two readings somebody may have begun to write.
+        if pages > size and not wal_path(self.path).exists():
+            raise FileDamaged(f"{self.path}: is cut off: {size} of {pages} bytes are there")
+
+    def _connect(
+        self, target: str, *, uri: bool = False, factory: type[sqlite3.Connection] = sqlite3.Connection
+    ) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            target, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=uri, cached_statements=256
+            target,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=uri,
+            cached_statements=256,
+            factory=factory,
         )
+        if isinstance(connection, ReaderConnection):
+            connection.path = self.path
         connection.row_factory = sqlite3.Row
         connection.execute("pragma foreign_keys = on")
         connection.execute("pragma recursive_triggers = on")
@@ -197,6 +236,8 @@ class File:
         connection.execute("pragma secure_delete = on")
         add_missing_functions(connection)
         return connection
+
+    # --- reading ----------------------------------------------------------------------------------------------
 
     def reader(self) -> sqlite3.Connection:
         """This thread's reading connection."""
@@ -210,6 +251,9 @@ class File:
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
         with self._connections.lock:
+            if self.closed:
+                connection.close()
+                raise IstarError(f"{self.path}: is closed")
             # Threads come and go: the connections of those that went are closed here, or they would pile up.
             for ident, (owner, old) in list(self._connections.readers.items()):
                 alive = owner()
@@ -220,22 +264,45 @@ class File:
         return connection
 
     def _connect_reader(self) -> sqlite3.Connection:
-        connection = self._connect_read_only() if self.read_only else self._connect(str(self.path))
+        target = str(self.path)
+        connection = self._connect_read_only() if self.read_only else self._connect(target, factory=ReaderConnection)
         connection.execute("pragma query_only = on")
         return connection
 
     def _connect_read_only(self) -> sqlite3.Connection:
         uri = self.path.as_uri() + "?mode=ro"
-        connection = self._connect(uri, uri=True)
+        connection = self._connect(uri, uri=True, factory=ReaderConnection)
         try:
             connection.execute("select 1 from sqlite_master").fetchone()
-        except sqlite3.OperationalError:
+        except (sqlite3.OperationalError, IstarError):
             connection.close()
             # A WAL file in a folder that cannot be written needs `immutable`, which drops what lies in the -wal.
             if wal_path(self.path).exists() and wal_path(self.path).stat().st_size > 0:
                 raise
-            connection = self._connect(uri + "&immutable=1", uri=True)
+            connection = self._connect(uri + "&immutable=1", uri=True, factory=ReaderConnection)
         return connection
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Several reads that see one state of the file (a deferred transaction on this thread's reader)."""
+        connection = self.reader()
+        if connection.in_transaction:
+            yield connection
+            return
+        if not self.read_only and not self._in_wal:
+            # Outside WAL mode a long read would hold up the first writer that comes.
+            with self._writer_lock():
+                self._writer()
+        connection.execute("begin")
+        try:
+            yield connection
+        except sqlite3.DatabaseError as error:
+            raise translate(error, self.path) from error
+        finally:
+            if connection.in_transaction:
+                connection.execute("rollback")
+
+    # --- writing ----------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -247,22 +314,48 @@ class File:
         self._require_open()
         if self.read_only:
             raise ReadOnly(f"{self.path}: was opened read-only")
+        with self._writer_lock():
+            if self._write_depth:
+                assert self._connections.writer is not None
+                yield self._connections.writer
+                return
+            yield from self._transaction()
+
+    @contextlib.contextmanager
+    def _writer_lock(self) -> Iterator[None]:
         if not self._writing.acquire(timeout=BUSY_SECONDS):
             raise Busy(
                 f"{self.path}: another thread is writing, and waiting {BUSY_SECONDS:g} s did not help; try again"
             )
         try:
-            writer = self._connections.writer
-            if writer is None:
-                raise IstarError(f"{self.path}: is closed")
-            if self._write_depth:
-                yield writer
-                return
-            yield from self._transaction(writer)
+            yield
         finally:
             self._writing.release()
 
-    def _transaction(self, writer: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    def _writer(self) -> sqlite3.Connection:
+        """The writing connection, in WAL mode; made when it is first needed. The caller holds the lock."""
+        writer = self._connections.writer
+        if writer is not None:
+            return writer
+        self._require_open()
+        try:
+            writer = self._connect(str(self.path))
+            try:
+                enter_wal(writer)
+                writer.execute(f"pragma synchronous = {self.durability}")
+                writer.execute(f"pragma journal_size_limit = {WAL_WORTH_TRUNCATING}").fetchall()
+            except BaseException:
+                writer.close()
+                raise
+        except sqlite3.DatabaseError as error:
+            raise translate(error, self.path) from error
+        self._connections.writer = writer
+        self._in_wal = True
+        return writer
+
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        writer = self._writer()
+        self._require_present()
         try:
             writer.execute("begin immediate")
             self._write_depth += 1
@@ -278,58 +371,136 @@ class File:
             raise
         except sqlite3.DatabaseError as error:
             raise translate(error, self.path) from error
+        self._require_present()
+        self._hold_down_log(writer)
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """Several reads that see one state of the file (a deferred transaction on this thread's reader)."""
-        connection = self.reader()
-        if connection.in_transaction:
-            yield connection
+    def _require_present(self) -> None:
+        """SQLite goes on writing into a file that was deleted or replaced, and all of it would be lost. Asked before
+        and after each write, for some 2 µs."""
+        if identity(self.path) != self._connections.identity:
+            raise IstarError(f"{self.path}: was deleted or replaced while it was open; close it and open it again")
+
+    def _hold_down_log(self, writer: sqlite3.Connection) -> None:
+        """Where somebody always reads, SQLite's own checkpoint never comes to start the log anew: from a certain
+        size on we wait for the readers, for a bounded time."""
+        self._writes += 1
+        if self._writes % WRITES_BETWEEN_LOOKS:
             return
-        connection.execute("begin")
         try:
-            yield connection
-        except sqlite3.DatabaseError as error:
-            raise translate(error, self.path) from error
+            if wal_path(self.path).stat().st_size < 2 * WAL_WORTH_TRUNCATING:
+                return
+            writer.execute("pragma busy_timeout = 200")
+            writer.execute("pragma wal_checkpoint(restart)").fetchall()
+        except (OSError, sqlite3.DatabaseError):
+            pass  # the rows are committed; the log is tried again after as many writes
         finally:
-            if connection.in_transaction:
-                connection.execute("rollback")
+            writer.execute(f"pragma busy_timeout = {int(BUSY_SECONDS * 1000)}")
 
     def _require_open(self) -> None:
         if self.closed:
             raise IstarError(f"{self.path}: is closed")
-        if os.getpid() != self._pid:
+        if os.getpid() != self._connections.pid:
             raise IstarError(f"{self.path}: was opened before a fork; open it again in this process")
+
+    # --- closing and copying ----------------------------------------------------------------------------------
 
     def close(self) -> bool:
         """Closes every connection and leaves one complete file. False when somebody else still has it open: then
-        the file stays in WAL mode (with its -wal beside it) until they close it. Closing twice does nothing."""
-        self.closed = True
-        self._finalizer()
+        the file stays in WAL mode (with its -wal beside it) until they close it. Closing twice does nothing.
+
+        A write under way in another thread is waited for; `Busy` if it does not end."""
+        if os.getpid() != self._connections.pid or not self._finalizer.alive:
+            self.closed = True
+            self._finalizer()
+            return not self._connections.held_by_others
+        if self._write_depth and self._writing.acquire(blocking=False):
+            self._writing.release()
+            raise IstarError(f"{self.path}: cannot be closed inside its own write")
+        with self._writer_lock():
+            self.closed = True
+            self._finalizer()
         return not self._connections.held_by_others
 
     def snapshot(self, target: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """A complete copy as one file, safe while others write: made under a temporary name, synced, renamed."""
         goal = absolute_path(target)
+        self._require_open()
         if goal.exists() and not overwrite:
             raise BadInput("path", f"{goal} exists; say overwrite=True to replace it")
-        for beside in (wal_path(goal), goal.with_name(goal.name + "-shm")):
+        for beside in (wal_path(goal), shm_path(goal)):
             if beside.exists():
                 raise BadInput("path", f"{beside} lies beside it: that file is open, or its last writes are in there")
-        if goal == self.path:
+        if goal == self.path or (goal.exists() and identity(goal) == self._connections.identity):
             raise BadInput("path", "a file cannot be its own copy")
-        draft = goal.with_name(f".{goal.name}.{os.getpid()}.{threading.get_ident()}.tmp")
-        try:
-            _create_private(draft)
-            self.reader().execute("vacuum into ?", (str(draft),))
-            with open(draft, "rb+") as handle:
-                os.fsync(handle.fileno())
-            os.replace(draft, goal)
-        except sqlite3.Error as error:
-            raise translate(error, goal) from error
-        finally:
-            draft.unlink(missing_ok=True)
+        with replacing(goal) as draft:
+            try:
+                with self._copying() as connection:
+                    # As bytes: a name that is no UTF-8 cannot be bound as text.
+                    connection.execute("vacuum into cast(? as text)", (os.fsencode(draft),))
+            except sqlite3.Error as error:
+                raise translate(error, goal) from error
         return goal
+
+    @contextlib.contextmanager
+    def _copying(self) -> Iterator[sqlite3.Connection]:
+        """This thread's reader, able to write elsewhere; in WAL mode, so that no writer waits for the copy."""
+        with self.reading() as connection:
+            connection.execute("rollback")  # `vacuum` runs in no transaction
+            connection.execute("pragma query_only = off")
+            try:
+                yield connection
+            finally:
+                connection.execute("pragma query_only = on")
+
+
+@contextlib.contextmanager
+def replacing(goal: Path) -> Iterator[Path]:
+    """A private draft beside `goal`; at the end it is synced and takes its name in one step. On an exception it is
+    removed, and whatever was at `goal` stays."""
+    remove_dead_drafts(goal)
+    draft = goal.with_name(f".{goal.name[:200]}.{os.getpid()}.{threading.get_ident()}.tmp")
+    _create_private(draft)
+    try:
+        yield draft
+        with open(draft, "rb+") as handle:
+            os.fsync(handle.fileno())
+        os.replace(draft, goal)
+        _sync_folder(goal.parent)
+    except OSError as error:
+        raise IstarError(f"{goal}: cannot be written ({error.strerror or error})") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def remove_dead_drafts(goal: Path) -> None:
+    """Removes drafts of `goal` whose process is gone. (Windows has no way to ask that without killing.)"""
+    if os.name == "nt":
+        return
+    prefix = f".{goal.name[:200]}."
+    for name in os.listdir(goal.parent):
+        parts = name[len(prefix) :].split(".") if name.startswith(prefix) and name.endswith(".tmp") else []
+        if len(parts) == 3 and parts[0].isdigit() and not _is_alive(int(parts[0])):
+            (goal.parent / name).unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def absolute_path(path: object) -> Path:
@@ -341,146 +512,25 @@ def absolute_path(path: object) -> Path:
         raise BadInput("path", f"{text!r} is no path")
     if text == ":memory:":
         raise BadInput("path", "a memory lives in a file: name one")
-    absolute = Path(text).expanduser().absolute()
-    if not absolute.parent.is_dir():
-        raise BadInput("path", f"the folder {absolute.parent} does not exist")
-    if absolute.is_dir():
-        raise BadInput("path", f"{absolute} is a folder")
+    try:
+        absolute = Path(text).expanduser().absolute()
+        if not absolute.parent.is_dir():
+            raise BadInput("path", f"the folder {absolute.parent} does not exist")
+        if absolute.is_dir():
+            raise BadInput("path", f"{absolute} is a folder")
+        if absolute.exists() and not absolute.is_file():
+            raise BadInput("path", f"{absolute} is no ordinary file")
+    except (RuntimeError, OSError, UnicodeEncodeError) as error:  # no home folder; a name too long; half an emoji
+        raise BadInput("path", f"{text!r} is no path here ({error})") from error
     return absolute
 
 
-def wal_path(path: Path) -> Path:
-    """The write-ahead log that belongs to `path`."""
-    return path.with_name(path.name + "-wal")
-
-
 def _create_private(path: Path) -> None:
-    """An empty file that only its owner can read; memories are private. An existing one is left alone."""
+    """An empty file that only its owner can read; memories are private. An existing one is left alone, and not even
+    opened: closing it again would drop the locks that other connections of this process hold on it."""
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return
     except OSError as error:
         raise ReadOnly(f"{path}: cannot be created ({error.strerror})") from error
-
-
-def inspect_file(path: Path) -> Literal["new", "ours"]:
-    """Whether `path` is to be created or is ours; raises the error that fits otherwise, changing nothing.
-
-    Asked through a read-only connection, never from the header bytes: after a crash in the first session they say
-    0 while everything is in the WAL.
-    """
-    if not path.exists() or (path.stat().st_size == 0 and not wal_path(path).exists()):
-        return "new"
-    if not os.access(path, os.R_OK):
-        raise ReadOnly(f"{path}: cannot be read")
-    try:
-        with contextlib.closing(_inspecting_connection(path)) as connection:
-            return _inspect(connection, path)
-    except sqlite3.DatabaseError as error:
-        raise translate(error, path) from error
-
-
-def _inspecting_connection(path: Path) -> sqlite3.Connection:
-    uri = path.as_uri() + "?mode=ro"
-    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)
-    try:
-        connection.execute("pragma application_id").fetchone()
-        return connection
-    except sqlite3.OperationalError:
-        connection.close()
-        if wal_path(path).exists() and wal_path(path).stat().st_size > 0:
-            raise
-        return sqlite3.connect(uri + "&immutable=1", uri=True)
-
-
-def _inspect(connection: sqlite3.Connection, path: Path) -> Literal["new", "ours"]:
-    application = connection.execute("pragma application_id").fetchone()[0]
-    version = connection.execute("pragma user_version").fetchone()[0]
-    if application != APPLICATION_ID:
-        tables = {row[0] for row in connection.execute("select name from sqlite_master")}
-        if not tables and application == 0:
-            return "new"
-        version = _restored_version(connection, tables)
-        if application != 0 or version is None:
-            raise NotAMemoryFile(f"{path}: is another program's database (application_id {application})")
-    if version > latest_version():
-        raise FileTooNew(
-            f"{path}: has version {version}, this istar-lite knows versions up to {latest_version()}; upgrade it"
-        )
-    pages = connection.execute("pragma page_count").fetchone()[0]
-    size = connection.execute("pragma page_size").fetchone()[0]
-    if pages * size > path.stat().st_size and not wal_path(path).exists():
-        raise FileDamaged(f"{path}: is cut off: {path.stat().st_size} of {pages * size} bytes are there")
-    return "ours"
-
-
-def _restored_version(connection: sqlite3.Connection, tables: set[str]) -> int | None:
-    """Version of a file restored from `.dump`, which loses both numbers but not our settings."""
-    if "setting" not in tables:
-        return None
-    try:
-        rows = dict(connection.execute("select key, value from setting where key in ('format', 'schema_version')"))
-    except sqlite3.OperationalError:
-        return None
-    return int(rows["schema_version"]) if rows.get("format") == "istar-lite" and "schema_version" in rows else None
-
-
-def enter_wal(connection: sqlite3.Connection) -> None:
-    """Switches to WAL. The switch does not wait for others as statements do, so the waiting is done here."""
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            connection.execute("pragma journal_mode = wal").fetchall()
-            return
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.005)
-
-
-def migrate(connection: sqlite3.Connection) -> None:
-    """Brings the file to the latest version in one transaction; the version is read again inside it, since several
-    processes may open a new file at once."""
-    if _version(connection) == latest_version():
-        return
-    connection.execute("begin immediate")
-    try:
-        version = _version(connection)
-        for number, path in schema_files():
-            if number > version:
-                for statement in statements(path.read_text(encoding="utf-8")):
-                    connection.execute(statement)
-        connection.execute(f"pragma application_id = {APPLICATION_ID}")
-        connection.execute(f"pragma user_version = {latest_version()}")
-        connection.execute(
-            "update setting set value = ? where key = 'schema_version' and namespace = 0 and session = 0",
-            (latest_version(),),
-        )
-        connection.execute("commit")
-    finally:
-        if connection.in_transaction:
-            connection.execute("rollback")
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    if int(connection.execute("pragma application_id").fetchone()[0]) == APPLICATION_ID:
-        return int(connection.execute("pragma user_version").fetchone()[0])
-    tables = {row[0] for row in connection.execute("select name from sqlite_master")}
-    return _restored_version(connection, tables) or 0
-
-
-def statements(script: str) -> Iterator[str]:
-    """The statements of an SQL script. (`executescript` would commit the transaction first.)"""
-    lines: list[str] = []
-    for line in script.splitlines(keepends=True):
-        lines.append(line)
-        # complete_statement() scans all it is given: ask only where a statement can end.
-        if ";" in line and sqlite3.complete_statement("".join(lines)):
-            yield "".join(lines)
-            lines.clear()
-    if "".join(lines).strip():
-        raise ValueError("the script ends inside a statement")
-
-
-def driver() -> str:
-    """Name and SQLite version of the driver in use, for `stats` and `bench`."""
-    return f"{sqlite3.__name__} {sqlite3.sqlite_version} (Python {sys.version.split()[0]})"
