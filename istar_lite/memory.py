@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from istar_lite import browse, places, tasks
+from istar_lite import browse, importing, places, tasks
 from istar_lite.clock import Clock, wall_clock
 from istar_lite.database import Durability, File
 from istar_lite.embedding import EmbedderLike, Embedding
 from istar_lite.errors import BadInput, IstarError
 from istar_lite.llm import Flow, adrive, as_llm, drive
-from istar_lite.models import Budget, Page, Row, StoreStatus
+from istar_lite.models import Budget, Imported, Page, Row, StoreStatus
 from istar_lite.services import OnError, Services
 from istar_lite.values import as_name
 
@@ -106,7 +105,7 @@ class Memory:
         self._services = Services(
             file=File(path, read_only=read_only, durability=durability),
             clock=clock or wall_clock,
-            worker=f"{os.getpid()}-{uuid.uuid4().hex[:12]}",
+            worker=tasks.worker_name(),
             embedding=embedding,
             llm=adapted,
             model=model,
@@ -203,7 +202,41 @@ class Memory:
         """Rows of this namespace by kind, its sessions, and the bytes of the file."""
         return browse.stats(self._services.file, self.namespace)
 
+    # --- import -----------------------------------------------------------------------------------------------
+
+    def import_conversation(
+        self,
+        source: str | os.PathLike[str] | Iterable[Any] | Mapping[str, Any],
+        *,
+        format: str | None = None,
+        session: str | None = None,
+        dry_run: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Imported:
+        """Brings in a conversation kept elsewhere: a path, or the list or dict that such a file holds.
+
+        `format`: "messages" (JSON lines or a list of `role`/`speaker`, `content`/`text`, `timestamp`, `session`,
+        `id`), "locomo", "chatgpt", "claude", "llm"; None recognises it. `session` names what the source leaves
+        unnamed (default: the file's name) and stands before the names that it gives: `<session>/<own name>`.
+        Times without an offset are local, numbers are epoch seconds, or milliseconds from 1e11 on. A message
+        without a time takes that of the one before it, the first the present. `dry_run` counts and writes nothing.
+        `on_progress(done, total)`: lines or items.
+
+        The same source again adds nothing. What cannot be read is in `errors` as (line or item, reason), the rest
+        goes in, in transactions of 2,000 messages. Raises `BadInput` when there is no source or no known format.
+        """
+        return importing.import_conversation(
+            self._services,
+            self.namespace,
+            source,
+            format=format,
+            session=session,
+            dry_run=dry_run,
+            on_progress=on_progress,
+        )
+
     # --- async twins ------------------------------------------------------------------------------------------
 
     asnapshot = in_thread(snapshot)
+    aimport_conversation = in_thread(import_conversation)
     aclose = in_thread(close)
