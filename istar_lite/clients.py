@@ -121,7 +121,6 @@ class Model:
         self.name = name
         self._call = call
         self._acall = call if acall is None and _is_async(call) else acall
-        self._only_async = self._acall is call
         self._build = build
         self._accepted = _keywords(call)
         self._refused: set[str] = set()
@@ -146,8 +145,6 @@ class Model:
 
     def send(self, ask: Ask) -> Reply | Awaitable[Reply]:
         """The reply, or an awaitable of it where the model has no other way."""
-        if self._only_async:
-            return self.asend(ask)
         while True:
             arguments, options = self._arguments(ask)
             try:
@@ -198,7 +195,7 @@ class Model:
         if not refuses or not _REFUSAL.search(refusal):
             return False
         named = [name for name in _REFUSABLE if name in sent and re.search(rf"\b{name}\b", refusal)]
-        self._refused.update(named[:1])  # the first: the advice "use max_completion_tokens instead" names two
+        self._refused.update(named)
         return bool(named)
 
     def _read(self, reply: object) -> Reply:

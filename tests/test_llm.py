@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import gc
+import inspect
 import threading
 from collections.abc import Callable, Generator, Sequence
 from types import SimpleNamespace
@@ -149,21 +151,37 @@ def test_the_late_answer_of_a_call_is_dropped(run: Run) -> None:
     assert trail.received[1].text == "in time"
 
 
-@EVERY_RUN
-def test_an_async_model_that_hangs_is_cancelled_at_the_time_limit(run: Run) -> None:
-    cancelled = threading.Event()
+class Hanging:
+    """An async model that never answers, and tells when it was asked and when it was stopped."""
 
-    async def llm(messages: list[Any]) -> str:
+    def __init__(self) -> None:
+        self.asked, self.stopped = threading.Event(), threading.Event()
+
+    async def __call__(self, messages: list[Any]) -> str:
+        self.asked.set()
         try:
             await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
+        finally:
+            self.stopped.set()
         return "never"
 
-    answer = run(one_question(), llm, BRIEF)
-    assert isinstance(answer.error, TimeoutError)
-    assert cancelled.wait(LONG)
+
+async def until(event: threading.Event) -> None:
+    async with asyncio.timeout(LONG):
+        while not event.is_set():
+            await asyncio.sleep(0)
+
+
+def test_an_async_model_that_hangs_is_cancelled_at_the_time_limit() -> None:
+    async def main(llm: Hanging) -> Answer:
+        answer = await adrive(one_question(), llm, timeout=BRIEF)
+        await until(llm.stopped)  # here: the end of `asyncio.run` would cancel it anyway
+        return answer
+
+    assert isinstance(asyncio.run(main(Hanging())).error, TimeoutError)
+    llm = Hanging()
+    assert isinstance(drive(one_question(), llm, timeout=BRIEF).error, TimeoutError)
+    assert llm.stopped.wait(LONG)
 
 
 class Stubborn:
@@ -247,8 +265,10 @@ def test_a_flow_that_swallows_the_stop_does_not_swallow_it_for_the_host(run: Run
             yield Ask(MESSAGES, "extract")
         return "went on"
 
+    swallowing = flow()
     with pytest.raises(KeyboardInterrupt):
-        run(flow(), ScriptedLLM([KeyboardInterrupt, "red"]))
+        run(swallowing, ScriptedLLM([KeyboardInterrupt, "red"]))
+    assert inspect.getgeneratorstate(swallowing) == inspect.GEN_CLOSED
 
 
 @EVERY_RUN
@@ -297,8 +317,7 @@ def test_a_host_that_cancels_while_the_model_thinks_releases_the_flow() -> None:
 
     async def main() -> None:
         running = asyncio.ensure_future(adrive(trail.flow(), slow, timeout=LONG))
-        while not slow.started.is_set():
-            await asyncio.sleep(0)
+        await until(slow.started)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -309,27 +328,17 @@ def test_a_host_that_cancels_while_the_model_thinks_releases_the_flow() -> None:
 
 
 def test_a_host_that_cancels_an_async_model_stops_it() -> None:
-    trail = Trail()
-    events: list[str] = []
-
-    async def llm(messages: list[Any]) -> str:
-        events.append("asked")
-        try:
-            await asyncio.Event().wait()
-        finally:
-            events.append("stopped")
-        return "never"
+    trail, llm = Trail(), Hanging()
 
     async def main() -> None:
         running = asyncio.ensure_future(adrive(trail.flow(), llm, timeout=LONG))
-        while not events:
-            await asyncio.sleep(0)
+        await until(llm.asked)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
+        await until(llm.stopped)
 
     asyncio.run(main())
-    assert events == ["asked", "stopped"]
     assert isinstance(trail.released_by, asyncio.CancelledError)
 
 
@@ -350,8 +359,7 @@ def test_a_host_that_cancels_during_a_step_waits_for_its_end_and_then_releases(c
     async def main() -> None:
         llm = ScriptedLLM(["red"])
         running = asyncio.ensure_future(adrive(flow(), llm, timeout=LONG))
-        while not entered.is_set():
-            await asyncio.sleep(0)
+        await until(entered)
         for _ in range(cancels):
             running.cancel()
             await asyncio.sleep(0)
@@ -363,6 +371,55 @@ def test_a_host_that_cancels_during_a_step_waits_for_its_end_and_then_releases(c
 
     asyncio.run(main())
     assert events == ["step ended", "released"]
+
+
+def test_an_error_of_a_step_that_was_cancelled_meanwhile_is_not_complained_about() -> None:
+    entered, leave = threading.Event(), threading.Event()
+    complaints: list[Any] = []
+
+    def flow() -> Generator[Ask, Answer, None]:
+        entered.set()
+        leave.wait(LONG)
+        yield from failing()
+
+    def failing() -> Generator[Ask, Answer, None]:
+        raise LookupError("the row is gone")
+        yield
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+        running = asyncio.ensure_future(adrive(flow(), ScriptedLLM([]), timeout=LONG))
+        await until(entered)
+        running.cancel()
+        await asyncio.sleep(0)
+        leave.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+    gc.collect()
+    assert complaints == []
+
+
+def test_a_call_that_was_left_behind_ends_quietly_and_keeps_no_process_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    threads: list[threading.Thread] = []
+    complaints: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", complaints.append)
+
+    def llm(messages: list[Any]) -> str:
+        threads.append(threading.current_thread())
+        release.wait()
+        return "late"
+
+    for run in (run_sync, run_async):
+        assert isinstance(run(one_question(), llm, BRIEF).error, TimeoutError)
+    release.set()
+    for thread in threads:
+        assert thread.daemon
+        thread.join(LONG)
+    assert len(threads) == 2
+    assert complaints == []
 
 
 def test_a_time_limit_of_the_host_around_the_async_driver_is_kept() -> None:
@@ -384,8 +441,7 @@ def test_a_driver_that_is_thrown_away_with_its_loop_closes_the_flow() -> None:
 
     async def until_asked() -> None:
         task = asyncio.ensure_future(running)
-        while not slow.started.is_set():
-            await asyncio.sleep(0)
+        await until(slow.started)
         assert not task.done()
 
     loop = asyncio.new_event_loop()
@@ -566,6 +622,19 @@ def test_an_object_with_an_async_call_is_awaited(run: Run) -> None:
             return SimpleNamespace(text=prompt)
 
     assert run(one_question(), Host()).text == "Be brief.\n\nName a colour."
+
+
+def test_a_model_with_a_sync_and_an_async_way_is_asked_by_the_one_that_fits() -> None:
+    class Runnable:
+        def invoke(self, messages: Any) -> str:
+            return "sync"
+
+        async def ainvoke(self, messages: Any) -> str:
+            return "async"
+
+    assert run_sync(one_question(), Runnable()).text == "sync"
+    assert run_sync_inside_a_loop(one_question(), Runnable()).text == "sync"
+    assert run_async(one_question(), Runnable()).text == "async"
 
 
 @EVERY_RUN
