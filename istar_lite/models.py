@@ -5,17 +5,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from istar_lite.errors import BadInput
-from istar_lite.values import plain
+from istar_lite.frames import escape_frame, fence, indented, one_line
+from istar_lite.text import clean
+from istar_lite.values import as_int, as_real, plain
 
 Status = Literal["active", "evicted", "superseded", "merged"]
 Ranking = Literal["balanced", "ebbinghaus"]
 KINDS = ("turn", "atom", "episode", "profile", "message", "memory", "observation", "reflection")
 EMOTIONS = ("joy", "sadness", "anger", "fear", "surprise", "love", "neutral")
+
+
+def _cleaned(value: object) -> object:
+    return clean(value) if isinstance(value, str) else value
+
+
+# pydantic refuses texts with half an emoji in them, which hosts do have: they are mended first, as everywhere.
+Text = Annotated[str, BeforeValidator(_cleaned)]
+# pydantic takes True, 3.0 and "3" for the number 3: more likely a slip than a turn.
+Whole = Annotated[int, BeforeValidator(lambda value: as_int(value, "turn"))]
+Priority = Annotated[float, BeforeValidator(lambda value: as_real(value, "priority", low=0, high=100))]
 
 
 class Record(BaseModel):
@@ -33,6 +46,9 @@ class Record(BaseModel):
                 super().__init__(**dict(zip(names, values, strict=False)), **named)
             except ValidationError as error:
                 first = error.errors()[0]
+                cause = first.get("ctx", {}).get("error")
+                if isinstance(cause, BadInput):
+                    raise cause from None
                 field = ".".join(str(part) for part in first["loc"]) or type(self).__name__
                 raise BadInput(field, first["msg"]) from error
 
@@ -60,13 +76,13 @@ class TurnRecord(Record):
     is said in `values.py`. `text` overrides the line that search sees. `occurred_at`: any instant, default now.
     """
 
-    turn: int
+    turn: Whole
     reward: Any = None
-    reward_unit: str = ""
+    reward_unit: Text = ""
     events: Any = Field(default_factory=list)
     actions_taken: Any = Field(default_factory=list)
     extra: Any = Field(default_factory=dict)
-    text: str | None = None
+    text: Text | None = None
     occurred_at: Any = None
 
 
@@ -74,12 +90,12 @@ class Atom(Record):
     """Something that stood out. `id` is the user's key, unique within a run (None: `atom_id(turn, type)`);
     `priority` 0–100; `status` is set by the store."""
 
-    id: str | None = None
-    turn: int
-    type: str
-    content: str
-    priority: float = 50.0
-    tags: tuple[str, ...] = ()
+    id: Text | None = None
+    turn: Whole
+    type: Text
+    content: Text
+    priority: Priority = 50.0
+    tags: tuple[Text, ...] = ()
     status: Status = "active"
 
 
@@ -116,18 +132,18 @@ class Profile(Record):
 class EpisodePromptContext(Record):
     """What the host tells the model for an episode: the valid phases, the domain, what happened, how to tell phases."""
 
-    phase_names: Sequence[str]
-    domain_preamble: str = ""
-    context_summary: str = ""
-    phase_guidance: str = ""
+    phase_names: Sequence[Text]
+    domain_preamble: Text = ""
+    context_summary: Text = ""
+    phase_guidance: Text = ""
 
 
 class RetroPromptContext(Record):
     """What the host tells the model for a retrospective."""
 
-    domain_preamble: str = ""
-    outcome_summary: str = ""
-    outcome_metric_name: str = "reward"
+    domain_preamble: Text = ""
+    outcome_summary: Text = ""
+    outcome_metric_name: Text = "reward"
 
 
 class Tick(Record):
@@ -142,11 +158,22 @@ class MemoryBlock(dict[str, Any]):
     """`{"current_phase", "key_observations"}` for a prompt: a plain dict that can render itself."""
 
     def to_prompt(self) -> str:
-        """The block as fenced text: data that no stored text can close or imitate."""
-        from istar_lite.prompts import fence  # prompts is a leaf like this one; late, to keep imports cheap
+        """The block as fenced text: data that no stored text can close or imitate. Only the first line of the phase,
+        which the store wrote itself, keeps the form of a header."""
+        header, _, narrative = (self.get("current_phase") or "").partition("\n")
+        lines = [header, escape_frame(narrative)] if header else []
+        lines += [f"- {indented(text, '  ')}" for text in self.get("key_observations", ())]
+        return fence("memory", "\n".join(lines), escaped=True)
 
-        lines = [*([self["current_phase"]] if self.get("current_phase") else []), *self["key_observations"]]
-        return fence("memory", "\n".join(lines))
+
+class Notes(str):
+    """Lessons of earlier runs: plain text that can render itself for a prompt."""
+
+    __slots__ = ()
+
+    def to_prompt(self) -> str:
+        """The notes as fenced text: data that no stored text can close or imitate."""
+        return fence("lessons of earlier runs", self)
 
 
 @runtime_checkable
@@ -221,6 +248,131 @@ class Stored(Record):
     consolidation_recommended: bool = False
 
 
+class Source(Record):
+    """A row that another one rests on, or its neighbour."""
+
+    kind: str
+    id: int
+    text: str
+    session: str | None = None
+    speaker: str | None = None
+    occurred_at: datetime | None = None
+    external_id: str | None = None
+
+
+class Pair(Record):
+    """An exchange as it was said."""
+
+    prompt: str
+    response: str
+    created_at: datetime
+    id: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """`created_at` as epoch seconds."""
+        return {"prompt": self.prompt, "response": self.response, "created_at": self.created_at.timestamp()}
+
+
+class Recalled(Record):
+    """A memory that matters now. `score` ranks; it is made of `similarity` (cosine in [0, 1], the words' score where
+    there is no vector), `relevance` (search's score in [0, 1)), `decay_score` in (0, 1], `importance` and
+    `emotional_weight`, all taken before this recall made the memory stronger."""
+
+    id: int
+    text: str
+    score: float
+    similarity: float
+    relevance: float
+    decay_score: float
+    importance: float
+    emotion: str
+    emotional_weight: float
+    created_at: datetime
+    sources: tuple[Source, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """What chat applications expect: text, score, created_at as epoch seconds, decay_score, importance, emotion."""
+        names = ("text", "score", "decay_score", "importance", "emotion")
+        return {**{name: getattr(self, name) for name in names}, "created_at": self.created_at.timestamp()}
+
+
+class Retrieved(Record):
+    """What `Chat.retrieve` gives: the last exchanges, oldest first, and the memories that matter now, best first.
+
+    `memories_held` counts the live memories of the namespace: with none returned, 0 means an empty store, more that
+    nothing was relevant. `filtered`: how many were held back as not relevant enough.
+    """
+
+    recent_pairs: tuple[Pair, ...] = ()
+    memories: tuple[Recalled, ...] = ()
+    memories_held: int = 0
+    filtered: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """`{"recent_pairs": [...], "memories": [...]}`, JSON-ready, `created_at` as epoch seconds."""
+        return {
+            "recent_pairs": [pair.to_dict() for pair in self.recent_pairs],
+            "memories": [memory.to_dict() for memory in self.memories],
+        }
+
+    def to_prompt(self) -> str:
+        """The memories as fenced text, "" without any: data that no stored text can close or imitate. The exchanges
+        are not in it: a host sends those as messages."""
+        if not self.memories:
+            return ""
+        lines = (f"- ({memory.created_at:%Y-%m-%d}) {one_line(memory.text)}" for memory in self.memories)
+        return fence("memories", "\n".join(lines), escaped=True)
+
+
+class ContextBlock(str):
+    """A prompt block packed to a budget: text that also tells what is in it.
+
+    `tokens`: of the whole block, never above the budget. `stable`: the first part, unchanged between calls while
+    nothing changed. `items`: (kind, id) in their order. `left_out`: how many found items had no room, by kind.
+    `reason`: why the block is empty ("the store is empty", "nothing relevant", "the budget is too small"), else None.
+    """
+
+    tokens: int
+    stable: str
+    items: tuple[tuple[str, int], ...]
+    left_out: Mapping[str, int]
+    reason: str | None
+
+    def __new__(
+        cls,
+        text: str = "",
+        *,
+        tokens: int = 0,
+        stable: str = "",
+        items: tuple[tuple[str, int], ...] = (),
+        left_out: Mapping[str, int] | None = None,
+        reason: str | None = None,
+    ) -> Self:
+        block = super().__new__(cls, text)
+        block.tokens, block.stable, block.items = tokens, stable, items
+        block.left_out, block.reason = dict(left_out or {}), reason
+        return block
+
+    @property
+    def text(self) -> str:
+        """The block."""
+        return str(self)
+
+    def to_prompt(self) -> str:
+        """The block."""
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "text": str(self),
+            "tokens": self.tokens,
+            "items": [list(item) for item in self.items],
+            "left_out": dict(self.left_out),
+            "reason": self.reason,
+        }
+
+
 class Consolidated(Record):
     """What `Chat.consolidate` did."""
 
@@ -253,18 +405,6 @@ class Imported(Record):
 
 
 # --- search ---------------------------------------------------------------------------------------------------
-
-
-class Source(Record):
-    """A row that another one rests on, or its neighbour."""
-
-    kind: str
-    id: int
-    text: str
-    session: str | None = None
-    speaker: str | None = None
-    occurred_at: datetime | None = None
-    external_id: str | None = None
 
 
 class Hit(Record):

@@ -91,3 +91,8 @@ create trigger exchange_evict after insert on exchange when new.status = 'active
            and namespace = (select namespace from session where id = new.session)),
         (select value from setting where key = 'max_exchanges' and namespace = 0 and session = 0), 7) as integer))));
 end;
+
+-- An exchange that is gone has nothing left to take out.
+create trigger exchange_gone after delete on exchange begin
+  delete from task where purpose = 'extract' and session = old.session and first = old.id and last = old.id;
+end;

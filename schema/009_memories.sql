@@ -35,6 +35,17 @@ create table memory (
 
 create index memory_digest on memory (namespace, digest);
 create index memory_undigested on memory (namespace) where digest is null;
+create index memory_ended_by on memory (ended_by) where ended_by is not null;
+
+-- Further idempotency keys under which the host told a statement that was known already.
+create table memory_key (
+  namespace integer not null references namespace (id) on delete cascade,
+  key text not null,
+  memory integer not null references memory (id) on delete cascade,
+  primary key (namespace, key)
+) strict, without rowid;
+
+create index memory_key_memory on memory_key (memory);
 
 create trigger memory_edited after update of text on memory
 when new.text is not old.text and new.digest is old.digest and new.digest is not null begin
@@ -70,5 +81,27 @@ create trigger memory_update after update of id, namespace, key, text, status, s
 end;
 
 create trigger memory_delete after delete on memory begin
+  delete from memory_key where memory = old.id;
   delete from document where kind = 'memory' and row = old.id;
+end;
+
+-- Where the host chose so (evicted_exchanges = 'forget'), memories go with the exchange that leaves the window: those
+-- that rest on it alone. What the host told itself (source 'host', or no source 'from') or another exchange told too
+-- stays. What is not taken out of the exchange yet is not lost: the exchange itself stays, as evicted.
+create trigger exchange_evicted after update of status on exchange
+when new.status = 'evicted' and old.status <> 'evicted' and 'forget' = coalesce(
+    (select value from setting where key = 'evicted_exchanges' and namespace = 0 and session = new.session),
+    (select value from setting where key = 'evicted_exchanges' and session = 0
+       and namespace = (select namespace from session where id = new.session)),
+    (select value from setting where key = 'evicted_exchanges' and namespace = 0 and session = 0)) begin
+  delete from memory where id in (
+      select row from source where kind = 'memory' and role = 'from' and source_kind = 'message'
+        and source_row in (new.prompt, new.response))
+    and not exists (select 1 from source where kind = 'memory' and row = memory.id
+      and not (source_kind = 'message' and source_row in (new.prompt, new.response)));
+  update or ignore source set role = 'from' where kind = 'memory' and role = 'mentioned_in' and source_kind = 'message'
+    and source_row not in (new.prompt, new.response) and row in (
+      select row from source where kind = 'memory' and role = 'from' and source_kind = 'message'
+        and source_row in (new.prompt, new.response));
+  delete from source where kind = 'memory' and source_kind = 'message' and source_row in (new.prompt, new.response);
 end;

@@ -120,7 +120,8 @@ from (
   from (
     select memory.id, namespace.name as namespace, memory.text, memory.importance, memory.emotion,
       coalesce(emotion.weight, 1.0) as emotional_weight, memory.stability, memory.access_count,
-      max(0.0, julianday('now') - julianday(coalesce(memory.last_accessed_at, memory.occurred_at))) as age_days
+      max(0.0, round((julianday('now') - julianday(coalesce(memory.last_accessed_at, memory.occurred_at)))
+        * 86400000.0) / 86400000.0) as age_days  -- whole milliseconds: Julian days alone are good to some 40 µs
     from memory join namespace on namespace.id = memory.namespace left join emotion on emotion.name = memory.emotion
     where memory.status = 'active' and memory.stale = 0
       and (memory.expires_at is null or memory.expires_at > strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))));
