@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from istar_lite.clock import Clock, format_time, parse_time
 from istar_lite.database import File
@@ -38,6 +39,8 @@ class Services:
     redact: Callable[[str], str] | None = None
     counter: Callable[[str], int] | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
+    # Agents whose rules `work()` may use while the host keeps them; see `runs.Rules`. Guarded by `lock`.
+    agents: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
 
     def now(self) -> str:
         """The present instant in its stored form, from the clock the host gave."""

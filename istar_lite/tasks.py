@@ -17,7 +17,10 @@ step goes on (unless it asked for on_error="raise").
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+import os
+import platform
+import uuid
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -118,12 +121,38 @@ def may_try(row: sqlite3.Row | None, *, now: str, step: int | None = None, force
     if row is None:
         return True
     if row["state"] == "claimed":
-        return bool(row["claimed_until"] is None or row["claimed_until"] <= now)
+        return not _is_held(row, now)
     if force or row["state"] == "due":
         return True
     if step is not None and row["next_step"] is not None:
         return bool(step >= row["next_step"])
     return bool(row["next_try_at"] is None or row["next_try_at"] <= now)
+
+
+def worker_name() -> str:
+    """A name for who claims work: machine, process, and what sets two objects of one process apart."""
+    return f"{platform.node()}:{os.getpid()}-{uuid.uuid4().hex[:12]}"
+
+
+def _is_held(row: sqlite3.Row, now: str) -> bool:
+    """Whether a claim still holds: its time is not over, and nothing shows that its process has died."""
+    return (row["claimed_until"] or "") > now and not _has_died(row["claim"] or "")
+
+
+def _has_died(claim: str) -> bool:
+    """Whether the claim is of a process of this machine that is no more: its work need not wait for the time limit.
+    (Should it live after all, unseen: `finish` drops the later result.) Windows has no harmless way to ask."""
+    machine, _, process = claim.partition("/")[0].rpartition(":")
+    number = process.partition("-")[0]
+    if os.name != "posix" or machine != platform.node() or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return False
 
 
 def claim(
@@ -146,7 +175,7 @@ def claim(
             return None
     else:
         row = None if session is None else open_task(tx, purpose, session)
-    if row is not None and row["state"] == "claimed" and (row["claimed_until"] or "") > now:
+    if row is not None and row["state"] == "claimed" and _is_held(row, now):
         return None
     if row is None:
         identity = add(tx, purpose, namespace=namespace, session=session, first=first, last=last, now=now)
@@ -226,6 +255,15 @@ def attempt(services: Services, task: Task, body: Flow[T], *, step: int | None =
     except BaseException:
         release(services, task)
         raise
+
+
+def call_host(rules: Callable[..., T], *arguments: Any) -> T:
+    """Calls rules that the host brought (an extractor, a classifier). Whatever they raise becomes `CallFailed`, so
+    that the work is kept and the host's turn goes on; what means "stop" passes."""
+    try:
+        return rules(*arguments)
+    except Exception as error:  # noqa: BLE001 - a host's rules may raise anything
+        raise CallFailed(f"{type(error).__name__}: {error}") from error
 
 
 def ask(services: Services, task: Task, request: Ask) -> Flow[str]:

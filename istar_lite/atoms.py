@@ -1,0 +1,243 @@
+"""L1: what stood out, found by the host's own rules in a window of turns. No model; eviction is the file's business.
+
+Cadence, watermark, retries and what the rules want to remember between two windows are in the file, written in the
+transaction of the atoms: whatever process dies where, no turn is skipped and none is looked at twice.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from istar_lite import places, runs, tasks
+from istar_lite.errors import BadInput
+from istar_lite.models import Atom, AtomExtractor, TurnRecord
+from istar_lite.runs import Run
+from istar_lite.values import as_int, as_name, as_real, as_tags, to_json
+
+if TYPE_CHECKING:
+    from istar_lite.database import sqlite3
+    from istar_lite.services import Services
+
+PURPOSE = "atoms"
+CADENCE = "extract_every"
+_STATE = "extractor_state"  # the setting of a run that holds `Window.state`
+
+
+def atom_id(turn: int, tag: str) -> str:
+    """The key of an atom that brings none: the first 12 hex digits of the MD5 of `"{turn}_{tag}"`."""
+    return hashlib.md5(f"{turn}_{tag}".encode("utf-8", "replace"), usedforsecurity=False).hexdigest()[:12]
+
+
+class Window(list[TurnRecord]):
+    """Turns for an extractor. The first `context` of them (0 or 1) were seen before: the last one is shown again so
+    that a change between two windows is not missed. `state`: what the rules want to remember from one window to the
+    next, a dict of JSON's types; it is kept in the file together with the atoms, and not when the rules raise."""
+
+    def __init__(self, turns: Iterable[TurnRecord], *, context: int = 0, state: dict[str, Any] | None = None) -> None:
+        super().__init__(turns)
+        self.context = context
+        self.state: dict[str, Any] = {} if state is None else state
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A window that is due, as it was read. `seen`: the turn shown again, if any."""
+
+    progress: runs.Progress
+    seen: list[sqlite3.Row]
+    rows: list[sqlite3.Row]
+    existing: list[Atom]
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What an extractor found, checked whole before anything is written."""
+
+    atoms: list[Atom]
+    state: str | None
+
+
+def extract(services: Services, run: Run, extractor: AtomExtractor, turn: int, *, force: bool = False) -> list[Atom]:
+    """Runs the extractor over all turns up to `turn` not yet seen, when that is due. Returns the atoms that were
+    new, each with its status after eviction. `force` asks a failed window again at once."""
+    step = as_int(turn, "turn")
+    with services.file.reading() as connection:
+        due = _due(services, connection, run, step, force=force)
+    if due is None or services.file.read_only:
+        return []
+    try:
+        found = tasks.call_host(_find, services, extractor, due)
+    except tasks.CallFailed as error:
+        cause = error.__cause__ or error
+        _keep(services, due, cause, step)
+        if services.on_error == "raise":
+            raise cause from None
+        return []
+    return _write(services, due, found)
+
+
+def _due(services: Services, connection: sqlite3.Connection, run: Run, turn: int, *, force: bool) -> _Due | None:
+    progress = runs.progress(connection, run, PURPOSE, CADENCE)
+    if progress is None or not progress.due(turn):
+        return None
+    waiting = runs.open_row(connection, PURPOSE, progress.session)
+    if not tasks.may_try(waiting, now=services.now(), step=turn, force=force):
+        return None
+    rows = runs.turn_rows(connection, progress.session, after=progress.mark, until=turn)
+    if not rows:
+        return None
+    return _Due(
+        progress,
+        runs.turn_before(connection, progress.session, progress.mark),
+        rows,
+        runs.atoms(connection, progress.session),
+        _state(connection, progress.session),
+    )
+
+
+def _state(connection: sqlite3.Connection, session: int) -> str | None:
+    row = connection.execute("select value from setting where key = ? and session = ?", (_STATE, session)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _find(services: Services, extractor: AtomExtractor, due: _Due) -> _Found:
+    state = json.loads(due.state) if due.state else {}
+    turns = runs.as_turns([*due.seen, *due.rows])
+    window = Window(turns, context=len(due.seen), state=copy.deepcopy(state))
+    atoms = _checked(services, extractor.extract(window, list(due.existing)))
+    changed = window.state != state
+    return _Found(atoms, to_json(window.state, "state") if changed else due.state)
+
+
+def _checked(services: Services, answer: object) -> list[Atom]:
+    """The atoms of an answer as they may be stored; `BadInput` for what is no list of sound atoms."""
+    if answer is None:
+        return []
+    if isinstance(answer, (str, bytes, dict)) or not isinstance(answer, Iterable):
+        raise BadInput("atoms", f"an extractor gives a list of atoms, not {type(answer).__name__}")
+    by_key: dict[str, Atom] = {}
+    for at, item in enumerate(answer):
+        if not isinstance(item, Atom):
+            raise BadInput(f"atoms[{at}]", f"an Atom is wanted, not {type(item).__name__}")
+        atom = _stored(services, item)
+        key = atom.id or _free_key(by_key, atom)
+        if by_key.setdefault(key, atom.model_copy(update={"id": key})).content != atom.content:
+            raise BadInput(f"atoms[{at}]", f"the key {key!r} is given to two different atoms")
+    return list(by_key.values())
+
+
+def _free_key(taken: dict[str, Atom], atom: Atom) -> str:
+    """The key made from turn and type; two atoms of one type in one turn would share it, so the later is numbered
+    (unless it says the same)."""
+    key, number = atom_id(atom.turn, atom.type), 1
+    while key in taken and taken[key].content != atom.content:
+        number += 1
+        key = atom_id(atom.turn, f"{atom.type}_{number}")
+    return key
+
+
+def _stored(services: Services, atom: Atom) -> Atom:
+    return Atom(
+        id=None if atom.id is None else as_name(atom.id, "id"),
+        turn=as_int(atom.turn, "turn"),
+        type=services.stored_text(atom.type, "type"),
+        content=services.stored_text(atom.content, "content"),
+        priority=as_real(atom.priority, "priority", low=0, high=100),
+        tags=tuple(services.stored_text(tag, "tags") for tag in as_tags(atom.tags)),
+    )
+
+
+def _keep(services: Services, due: _Due, error: BaseException, turn: int) -> None:
+    """The window stays due: tried again after 1, 2, 4 … 16 turns, told in `status()`."""
+    with services.file.write() as tx:
+        task = _take(services, tx, due)
+        if task is not None:
+            tasks.fail(services, task, error, step=turn)
+
+
+def _take(services: Services, tx: sqlite3.Connection, due: _Due) -> tasks.Task | None:
+    """The task of the window, or None when somebody else has moved the watermark meanwhile, or a turn that was read
+    has been changed or deleted: then what was found is dropped, and the next step looks again."""
+    session, rows = due.progress.session, due.rows
+    done = tasks.watermark(tx, PURPOSE, session)
+    if done is not None and done != due.progress.mark:
+        return None
+    last = int(rows[-1]["turn"])
+    if runs.turn_rows(tx, session, after=due.progress.mark, until=last) != rows:
+        return None
+    return runs.take(services, tx, PURPOSE, session, int(rows[0]["turn"]), last)
+
+
+def _write(services: Services, due: _Due, found: _Found) -> list[Atom]:
+    now = services.now()
+    session = due.progress.session
+    with services.file.write() as tx:
+        task = _take(services, tx, due)
+        if task is None:
+            return []
+        new = [(_insert(tx, session, atom, _time_of(due, atom), now), atom) for atom in found.atoms]
+        if found.state != due.state:
+            places.set_setting(tx, _STATE, found.state, session=session)
+        tasks.finish(tx, task, now)
+        return [_as_kept(tx, row, atom) for row, atom in new if row is not None]
+
+
+def _time_of(due: _Due, atom: Atom) -> str:
+    """When an atom came to be: at its turn, or at the last one before it."""
+    rows: Sequence[sqlite3.Row] = [row for row in (*due.seen, *due.rows) if row["turn"] <= atom.turn]
+    return str((rows or due.rows)[-1]["occurred_at"])
+
+
+def _insert(tx: sqlite3.Connection, session: int, atom: Atom, occurred_at: str, now: str) -> int | None:
+    """The id of the new row; None when the run holds an atom of that key already: repeating it changes nothing."""
+    cursor = tx.execute(
+        "insert into atom (session, key, turn, type, content, priority, occurred_at, recorded_at)"
+        " values (?, ?, ?, ?, ?, ?, ?, ?) on conflict (session, key) do nothing",
+        (session, atom.id, atom.turn, atom.type, atom.content, atom.priority, occurred_at, now),
+    )
+    if cursor.rowcount != 1:
+        return None
+    row = int(cursor.lastrowid or 0)
+    for tag in atom.tags:
+        # The row may be gone again: evicted at once, in a run that deletes what it evicts.
+        tx.execute("insert into tag (kind, row, tag) select 'atom', id, ? from atom where id = ?", (tag, row))
+    return row
+
+
+def _as_kept(tx: sqlite3.Connection, row: int, atom: Atom) -> Atom:
+    kept = tx.execute("select status from atom where id = ?", (row,)).fetchone()
+    return atom.model_copy(update={"status": "evicted" if kept is None else kept[0]})
+
+
+def drain(
+    services: Services, namespace: str, default: AtomExtractor, *, limit: int | None = None, force: bool = False
+) -> int:
+    """Extracts what is due in all runs of a namespace; how many windows were done. A run whose own rules are not at
+    hand waits for them: other rules would use up its turns."""
+    done = 0
+    for name in runs.names(services.file.reader(), namespace):
+        if limit is not None and done >= limit:
+            break
+        run = Run(namespace, name)
+        extractor = runs.choose(services, run, "extractor", default)
+        if extractor is not None:
+            done += _drain_run(services, run, extractor, force=force)
+    return done
+
+
+def _drain_run(services: Services, run: Run, extractor: AtomExtractor, *, force: bool) -> bool:
+    before = runs.progress(services.file.reader(), run, PURPOSE, CADENCE)
+    if before is None:
+        return False
+    waiting = runs.open_row(services.file.reader(), PURPOSE, before.session)
+    if not tasks.may_try(waiting, now=services.now(), force=force):
+        return False
+    extract(services, run, extractor, before.newest, force=True)
+    after = runs.progress(services.file.reader(), run, PURPOSE, CADENCE)
+    return after is not None and after.mark > before.mark

@@ -1,0 +1,277 @@
+"""What every layer of an agent's run reads: the run itself, its turns, atoms and episodes, its cadences and marks.
+
+Nothing here is kept in an object: a second process on the same run, or the same one after a crash, sees the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from istar_lite import places, tasks
+from istar_lite.clock import from_text
+from istar_lite.models import Atom, AtomExtractor, Episode, EpisodeClassifier, RetroClassifier, TurnRecord
+
+if TYPE_CHECKING:
+    from istar_lite.database import sqlite3
+    from istar_lite.services import Services
+
+# How many turns one call of the model looks at, as a multiple of the cadence: what piled up while no model answered
+# is worked off in pieces that fit into a prompt and still read as episodes.
+MOST_CADENCES_AT_ONCE = 4
+
+_TURN_COLUMNS = "id, turn, reward, reward_unit, events, actions_taken, extra, text, occurred_at"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run by name: what identifies it across processes."""
+
+    namespace: str
+    name: str
+
+
+class Rules(Protocol):
+    """What the host brought for one run; None where it left the choice to the package."""
+
+    run: Run
+    extractor: AtomExtractor | None
+    classifier: EpisodeClassifier | None
+    retro: RetroClassifier | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a purpose has come in a run. `mark`: the last turn that is done (before the first: first turn − 1)."""
+
+    session: int
+    mark: int
+    newest: int
+    every: int
+
+    def due(self, turn: int) -> bool:
+        """Whether the host's step `turn` is a cadence away from what is done."""
+        return turn - self.mark >= self.every
+
+
+def find(connection: sqlite3.Connection, run: Run) -> int | None:
+    """Id of the run's session, or None while nothing was written to it."""
+    return places.find_session(connection, run.namespace, run.name, "run")
+
+
+def names(connection: sqlite3.Connection, namespace: str) -> list[str]:
+    """The runs of a namespace that hold turns, oldest first."""
+    rows = connection.execute(
+        "select session.name from session join namespace on namespace.id = session.namespace where namespace.name = ?"
+        " and session.kind = 'run' and exists (select 1 from turn where turn.session = session.id) order by session.id",
+        (namespace,),
+    )
+    return [str(row[0]) for row in rows]
+
+
+def owner(connection: sqlite3.Connection, session: int) -> int:
+    """Id of the namespace that a session belongs to."""
+    return int(connection.execute("select namespace from session where id = ?", (session,)).fetchone()[0])
+
+
+def progress(connection: sqlite3.Connection, run: Run, purpose: str, cadence: str) -> Progress | None:
+    """Where the run stands; `cadence` is the setting that says how often. None: it has no turns."""
+    session = find(connection, run)
+    if session is None:
+        return None
+    first, newest = connection.execute(
+        "select (select min(turn) from turn where session = ?1), (select max(turn) from turn where session = ?1)",
+        (session,),
+    ).fetchone()
+    if newest is None:
+        return None
+    done = tasks.watermark(connection, purpose, session)
+    mark = int(first) - 1 if done is None else done
+    return Progress(session, mark, int(newest), cadence_of(connection, session, cadence))
+
+
+def cadence_of(connection: sqlite3.Connection, session: int, key: str) -> int:
+    """A whole number ≥ 1 from the settings; what a hand wrote there that is none counts as 1."""
+    value = places.setting(connection, key, session=session)
+    return max(1, value) if isinstance(value, int) else 1
+
+
+# --- rows as models -------------------------------------------------------------------------------------------
+
+
+def turn_rows(
+    connection: sqlite3.Connection, session: int, *, after: int | None = None, until: int | None = None
+) -> list[sqlite3.Row]:
+    """Turns in order, their numbers in (after, until]. Rows compare by value: read again inside the transaction of
+    a result, they tell whether its input has changed meanwhile."""
+    return connection.execute(
+        f"select {_TURN_COLUMNS} from turn where session = ?1 and (?2 is null or turn > ?2)"
+        " and (?3 is null or turn <= ?3) order by turn",
+        (session, after, until),
+    ).fetchall()
+
+
+def turn_before(connection: sqlite3.Connection, session: int, turn: int) -> list[sqlite3.Row]:
+    """The newest turn up to `turn`: one row or none."""
+    return connection.execute(
+        f"select {_TURN_COLUMNS} from turn where session = ? and turn <= ? order by turn desc limit 1", (session, turn)
+    ).fetchall()
+
+
+def as_turn(row: sqlite3.Row) -> TurnRecord:
+    """A row of `turn` as it was recorded; `text` is the line that search sees."""
+    return TurnRecord(
+        turn=row["turn"],
+        reward=row["reward"],
+        reward_unit=row["reward_unit"],
+        events=json.loads(row["events"]),
+        actions_taken=json.loads(row["actions_taken"]),
+        extra=json.loads(row["extra"]),
+        text=row["text"],
+        occurred_at=from_text(row["occurred_at"]),
+    )
+
+
+def as_turns(rows: Sequence[sqlite3.Row]) -> list[TurnRecord]:
+    """`as_turn` of each."""
+    return [as_turn(row) for row in rows]
+
+
+def atoms(
+    connection: sqlite3.Connection,
+    session: int,
+    *,
+    status: str | None = "active",
+    after: int | None = None,
+    until: int | None = None,
+    weightiest: int | None = None,
+    newest: int | None = None,
+) -> list[Atom]:
+    """Atoms that are not stale: in the order of their turns, or the `weightiest` n by priority, or the `newest` n (in
+    the order of their turns). `status` None is any; `after`/`until` bound the turn."""
+    order = "priority desc, turn desc, id desc" if weightiest is not None else "turn desc, id desc"
+    limit = weightiest if weightiest is not None else -1 if newest is None else newest
+    rows = connection.execute(
+        "select id, key, turn, type, content, priority, status from atom where session = ?1 and stale = 0"
+        " and (?2 is null or status = ?2) and (?3 is null or turn > ?3) and (?4 is null or turn <= ?4)"
+        f" order by {order} limit ?5",
+        (session, status, after, until, limit),
+    ).fetchall()
+    found = [as_atom(connection, row) for row in rows]
+    return found if weightiest is not None else found[::-1]
+
+
+def as_atom(connection: sqlite3.Connection, row: sqlite3.Row) -> Atom:
+    """A row of `atom` with its tags; `id` is the user's key."""
+    tags = connection.execute("select tag from tag where kind = 'atom' and row = ? order by tag", (row["id"],))
+    return Atom(
+        id=row["key"],
+        turn=row["turn"],
+        type=row["type"],
+        content=row["content"],
+        priority=row["priority"],
+        tags=tuple(str(tag[0]) for tag in tags),
+        status=row["status"],
+    )
+
+
+def episodes(connection: sqlite3.Connection, session: int, *, newest: int | None = None) -> list[Episode]:
+    """Episodes of a run in order, those that are stale or ended left out; the `newest` n only, if given."""
+    rows = connection.execute(
+        "select * from episode where session = ? and status = 'active' and stale = 0"
+        " order by turn_end desc, id desc limit ?",
+        (session, -1 if newest is None else newest),
+    ).fetchall()
+    return [as_episode(row) for row in reversed(rows)]
+
+
+def as_episode(row: sqlite3.Row) -> Episode:
+    """A row of `episode`."""
+    return Episode(**{name: row[name] for name in ("name", "turn_start", "turn_end", "narrative", "heat", "id")})
+
+
+# --- work -----------------------------------------------------------------------------------------------------
+
+
+def open_row(connection: sqlite3.Connection, purpose: str, session: int, detail: object = None) -> sqlite3.Row | None:
+    """The task of a purpose in a run that is not done. `detail` tells apart tasks that may be open side by side
+    (retrospectives for different profiles, episodes to be redone)."""
+    found: sqlite3.Row | None = connection.execute(
+        "select * from task where purpose = ? and session = ? and state <> 'done' and detail is ? order by id limit 1",
+        (purpose, session, None if detail is None else json.dumps(detail)),
+    ).fetchone()
+    return found
+
+
+def take(
+    services: Services,
+    tx: sqlite3.Connection,
+    purpose: str,
+    session: int,
+    first: int,
+    last: int,
+    *,
+    detail: object = None,
+) -> tasks.Task | None:
+    """Claims the task of a purpose (and detail) in a run, made if there is none; None while somebody works on it."""
+    namespace = owner(tx, session)
+    row = open_row(tx, purpose, session, detail)
+    task_id = int(row["id"]) if row is not None else None
+    if task_id is None:
+        task_id = tasks.add(
+            tx,
+            purpose,
+            namespace=namespace,
+            session=session,
+            first=first,
+            last=last,
+            now=services.now(),
+            detail=detail,
+        )
+    return tasks.claim(
+        services, tx, purpose, namespace=namespace, session=session, first=first, last=last, task_id=task_id
+    )
+
+
+def note_due(services: Services, purpose: str, session: int, first: int, last: int, *, detail: object = None) -> None:
+    """A row that says work waits (nobody is there to do it), so that `status()` shows it; one is enough."""
+    if services.file.read_only or open_row(services.file.reader(), purpose, session, detail) is not None:
+        return
+    with services.file.write() as tx:
+        if open_row(tx, purpose, session, detail) is None:
+            tasks.add(
+                tx,
+                purpose,
+                namespace=owner(tx, session),
+                session=session,
+                first=first,
+                last=last,
+                now=services.now(),
+                detail=detail,
+            )
+
+
+def rules_of(services: Services, run: Run) -> Rules | None:
+    """What an open `AgentMemory` of this process brought for the run, the one with most rules of its own first."""
+    with services.lock:
+        known = [agent for agent in services.agents if agent.run == run]
+    return max(known, key=lambda agent: _own_rules(agent), default=None)
+
+
+def _own_rules(agent: Any) -> int:
+    return sum(rule is not None for rule in (agent.extractor, agent.classifier, agent.retro))
+
+
+def choose(services: Services, run: Run, which: str, default: Any) -> Any:
+    """The rules for work that nobody's turn drives: those of an agent open in this process; the package's own for a
+    run that never had others; None where the run's own are not at hand, and the work waits for them."""
+    agent = rules_of(services, run)
+    own = None if agent is None else getattr(agent, which)
+    if own is not None:
+        return own
+    connection = services.file.reader()
+    session = find(connection, run)
+    had_own = session is not None and places.setting(connection, f"own_{which}", session=session)
+    return None if had_own else default
