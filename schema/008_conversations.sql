@@ -11,11 +11,14 @@ create table message (
   parts text check (parts is null or json_valid(parts)),  -- tool calls and results as the host gave them
   tokens integer,
   external_id text,
+  observation integer references observation (id) on delete set null,  -- what stands for it (010); null: still raw
   occurred_at text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
   recorded_at text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
 ) strict;
 
 create index message_position on message (session, position);
+create index message_raw on message (session, id) where observation is null;
+create index message_observation on message (observation) where observation is not null;
 create unique index message_external on message (session, external_id) where external_id is not null;
 
 create view message_document as

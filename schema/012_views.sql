@@ -108,6 +108,8 @@ union all select 'provenance', 'view: any row, and the rows it was made from', n
 union all select 'recall_trail', 'view: what went to a prompt when, and with which scores', null
 union all select 'due_work', 'view: what waits for the model, and why', null
 union all select 'next_evictions', 'view: the atoms of each run in the order in which they will go', null
+union all select 'message_stage', 'view: where each message is: raw, buffered, active, reflected', null
+union all select 'observation_state', 'view: of each conversation what is raw, observed, waiting, and how much smaller', null
 union all select 'model_calls_by_day', 'view: calls, tokens and failures by day', null;
 
 -- Age counts from the last access, a future date as age 0; beyond 700 the exponent is held, since exp() would be 0
@@ -200,7 +202,7 @@ union all
 select 'redo', namespace.name, session.name, document.row, document.row, 'due', 0, null,
   document.kind || ' ' || document.row || ' rests on something that was changed or forgotten'
 from document join namespace on namespace.id = document.namespace left join session on session.id = document.session
-where document.stale = 1;
+where document.stale = 1 and document.status = 'active';
 
 create view next_evictions as
 select namespace.name as namespace, session.name as session,
