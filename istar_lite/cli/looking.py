@@ -1,0 +1,113 @@
+"""Commands that look: nothing in the file changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from istar_lite.cli.common import NOTHING, memory_command, print_json, print_table, printable, reading
+
+# What `show` prints of each kind, the longest column last.
+COLUMNS = {
+    "namespace": ("name",),
+    "session": ("name", "kind", "turns", "messages", "created_at"),
+    "turn": ("id", "turn", "reward", "occurred_at", "text"),
+    "atom": ("id", "turn", "type", "priority", "status", "content"),
+    "episode": ("id", "name", "turn_start", "turn_end", "heat", "narrative"),
+    "profile": ("id", "profile_id", "status", "occurred_at", "text"),
+    "message": ("id", "position", "speaker", "role", "occurred_at", "content"),
+    "exchange": ("id", "prompt", "response", "status", "occurred_at"),
+    "memory": ("id", "importance", "emotion", "status", "occurred_at", "text"),
+    "observation": ("id", "first_message", "last_message", "stage", "text"),
+    "reflection": ("id", "generation", "level", "tokens_after", "text"),
+    "recall": ("id", "via", "recalled_at", "query"),
+    "task": ("id", "purpose", "state", "attempts", "last_error"),
+}
+PLURALS = {"memories" if kind == "memory" else kind + "s": kind for kind in COLUMNS}
+
+
+@memory_command("show")
+@click.argument("kind", type=click.Choice([*PLURALS, *COLUMNS]), default="sessions", metavar="[KIND]")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--after", type=int, help="Only rows with ids above this one: the next page.")
+@click.option("--id", "row_id", type=int, help="Only this row, with all its columns.")
+def show(
+    file: Path, namespace: str, as_json: bool, kind: str, limit: int, after: int | None, row_id: int | None
+) -> int:
+    """Rows of one KIND: sessions (the default), turns, atoms, episodes, profiles, messages, exchanges, memories,
+    observations, reflections, recalls, tasks, namespaces."""
+    kind = PLURALS.get(kind, kind)
+    with reading(file, namespace) as memory:
+        if row_id is not None:
+            return _show_row(memory.get(kind, row_id), as_json)
+        more, next_page = False, None
+        if kind == "namespace":
+            rows: list[dict[str, Any]] = [{"name": name} for name in memory.namespaces()]
+        elif kind == "session":
+            rows = memory.sessions()
+        else:
+            page = memory.list(kind, limit=limit, after=after)
+            rows = [row.to_dict() for row in page]
+            more, next_page = page.has_more, page.after
+    if as_json:
+        print_json({"kind": kind, "items": rows, "has_more": more, "after": next_page})
+    elif rows:
+        print_table(rows, COLUMNS[kind])
+        if more:
+            click.echo(f"… more: --after {next_page}")
+    else:
+        click.echo(f"no {next(plural for plural, one in PLURALS.items() if one == kind)} in {namespace!r}", err=True)
+    return 0 if rows else NOTHING
+
+
+def _show_row(row: Any, as_json: bool) -> int:
+    if row is None:
+        click.echo("no such row", err=True)
+        return NOTHING
+    values = row.to_dict()
+    if as_json:
+        print_json(values)
+    else:
+        for name, value in values.items():
+            click.echo(f"{name:>18}  {'' if value is None else printable(str(value))}")
+    return 0
+
+
+@memory_command("stats")
+def stats(file: Path, namespace: str, as_json: bool) -> int:
+    """How many rows of each kind, how many sessions, how many bytes."""
+    with reading(file, namespace) as memory:
+        found = memory.stats()
+    if as_json:
+        print_json(found)
+        return 0
+    _print_pairs({**found.pop("kinds"), **found})
+    return 0
+
+
+@memory_command("status")
+def status(file: Path, namespace: str, as_json: bool) -> int:
+    """What waits for the model or for vectors, what failed last, what the model cost."""
+    with reading(file, namespace) as memory:
+        found = memory.status().to_dict()
+    if as_json:
+        print_json(found)
+        return 0
+    purposes = found.pop("by_purpose")
+    _print_pairs(found)
+    for purpose, states in purposes.items():
+        click.echo(f"{purpose:>18}  {', '.join(f'{count} {state}' for state, count in states.items())}")
+    return 0
+
+
+def _print_pairs(values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{key} {inner}" for key, inner in value.items())
+        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        click.echo(f"{name.replace('_', ' '):>18}  {'–' if value is None else printable(text)}")
+
+
+COMMANDS: tuple[click.Command, ...] = (show, stats, status)
