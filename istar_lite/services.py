@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from istar_lite.embedding import Embedding
     from istar_lite.llm import LLM
     from istar_lite.models import Budget
+    from istar_lite.recall.loading import Scopes
 
 OnError = Literal["keep", "raise"]
 
@@ -39,6 +40,7 @@ class Services:
     redact: Callable[[str], str] | None = None
     counter: Callable[[str], int] | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
+    scopes: Scopes | None = None  # what recall keeps in memory of the file; made by the first search
     # Agents whose rules `work()` may use while the host keeps them; see `runs.Rules`. Guarded by `lock`.
     agents: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
 

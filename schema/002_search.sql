@@ -87,6 +87,25 @@ create trigger document_delete after delete on document begin
   delete from embedding where document = old.id;
 end;
 
+-- What changed in documents that were there before. Who keeps a part of the search rows in memory asks for what is
+-- newer than it knows, and knows new documents by their ids. Ids alone, of the newest 10,000 changes.
+create table document_change (
+  id integer primary key autoincrement,
+  document integer not null
+) strict;
+
+create trigger document_changed after update of id, namespace, session, position, speaker, text, occurred_at, status,
+  stale, ended_at, expires_at on document begin
+  insert into document_change (document) values (old.id);
+  insert into document_change (document) select new.id where new.id <> old.id;
+  delete from document_change where id <= (select max(id) from document_change) - 10000;
+end;
+
+create trigger document_removed after delete on document begin
+  insert into document_change (document) values (old.id);
+  delete from document_change where id <= (select max(id) from document_change) - 10000;
+end;
+
 create table tag (
   kind text not null,
   row integer not null,

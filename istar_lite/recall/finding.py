@@ -1,0 +1,390 @@
+"""`search`: filters, then ranks what passes them, then brings the rows with what they rest on."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from istar_lite import places
+from istar_lite.clock import from_text
+from istar_lite.embedders import STATIC
+from istar_lite.models import Hit, Results, Source
+from istar_lite.recall import explain, floor, signals, vectors, words
+from istar_lite.recall.loading import Place, Scopes
+from istar_lite.recall.marks import read_marks
+from istar_lite.recall.query import Query, Term, read_query
+from istar_lite.recall.request import STATUSES, Request
+from istar_lite.recall.scope import Flags, Floats, Ints, Scope
+
+if TYPE_CHECKING:
+    from istar_lite.database import sqlite3
+    from istar_lite.embedders import Embedder
+    from istar_lite.embedding import Model
+    from istar_lite.services import Services
+
+POOL = 200  # documents whose texts are looked at before the last sorting
+SOURCES = 10  # of one hit
+Row = Mapping[str, Any]
+
+
+def search(services: Services, request: Request) -> Results:
+    """What the request finds, best first.
+
+    Filters apply before ranking; scores lie in [0, 1); ties go to the newer document, then to the higher id. With
+    `floor`, what is hardly related is held back and counted in `filtered`, as is what `min_score` holds back.
+    """
+    blank = not any(unicodedata.category(character)[0] in "LN" for character in request.query)
+    if blank or request.k == 0:
+        return Results(query=request.query)
+    place = _place(services.file.reader(), request)
+    if place is not None and services.embedding.embedders:
+        services.embedding.settle(services, namespace=place.namespace)
+    with services.file.reading() as connection:
+        if place is None:
+            results = Results(query=request.query, mode=services.embedding.mode(connection))
+            results._explain_missing = _nowhere(request)
+            return results
+        return _Search(services, connection, request, place).run()
+
+
+def _place(connection: sqlite3.Connection, request: Request) -> Place | None:
+    """Where to search; None when there is no such namespace or session."""
+    namespace = places.find_namespace(connection, request.namespace)
+    if namespace is None or request.sessions is None:
+        return None if namespace is None else Place(namespace)
+    found = connection.execute(
+        "select id from session where namespace = ? and name in (select value from json_each(?)) order by id",
+        (namespace, json.dumps(request.sessions)),
+    ).fetchall()
+    return Place(namespace, tuple(int(row[0]) for row in found)) if found else None
+
+
+def _nowhere(request: Request) -> Any:
+    where = f"the namespace {request.namespace!r}" + (f", the sessions {request.sessions}" if request.sessions else "")
+    return lambda kind, id: f"{kind} {id} was left out: nothing is stored in {where}"
+
+
+def scopes_of(services: Services) -> Scopes:
+    """The scopes kept for this open file."""
+    with services.lock:
+        if services.scopes is None:
+            services.scopes = Scopes()
+        return services.scopes
+
+
+@dataclass
+class _Evidence:
+    """What words and vectors say, per document of the scope."""
+
+    values: dict[str, Floats]  # by signal
+    coverage: Floats
+
+
+class _Search:
+    """One search: the steps in order, over one state of the file."""
+
+    def __init__(self, services: Services, connection: sqlite3.Connection, request: Request, place: Place) -> None:
+        self.services = services
+        self.connection = connection
+        self.request = request
+        self.place = place
+        self.usable = services.embedding.usable(connection)
+
+    def run(self) -> Results:
+        models = [model for _, model in self.usable]
+        scope, lock = scopes_of(self.services).get(self.connection, self.place, models)
+        with lock:
+            return self._ranked(scope)
+
+    def _ranked(self, scope: Scope) -> Results:
+        request = self.request
+        query = read_query(request.query, scope.speakers)
+        candidates = self._candidates(scope)
+        evidence = self._evidence(scope, query, candidates)
+        ranking = signals.first_round(
+            scope, query, evidence.values, candidates, self._mentions(scope, query), max(POOL, 2 * request.k)
+        )
+        rows = self._rows(scope.ids[ranking.pool])
+        self._mark(scope, query, ranking.pool, rows)
+        ranking = signals.second_round(scope, query, ranking, self._prior(scope, ranking.pool, rows))
+        order = self._order(scope, ranking, evidence, rows)
+        best = order[: request.k]
+        kept = best[self._passes(query, evidence, candidates, ranking, best)]
+        mode = "hybrid" if len(evidence.values) > 1 else "words"
+        results = Results(
+            hits=tuple(self._hit(rows[int(scope.ids[at])], ranking, query, int(at)) for at in kept),
+            mode=mode,
+            filtered=len(best) - len(kept),
+            query=request.query,
+        )
+        self._explain_missing(results, scope.ids[order], scope.ids[kept])
+        return results
+
+    # --- filters ----------------------------------------------------------------------------------------------
+
+    def _candidates(self, scope: Scope) -> Flags:
+        """Which documents pass every filter. With `as_of`: what held on that day, whatever became of it since."""
+        request = self.request
+        now = self._day(request.as_of or self.services.now())
+        passes = np.ones(len(scope), bool)
+        if request.as_of is not None:
+            passes &= (scope.day <= now) & (scope.ended > now) & (scope.expires > now)
+        elif request.statuses is not None:
+            wanted = [STATUSES.index(status) for status in request.statuses]
+            passes &= np.isin(scope.status, wanted) & ~scope.stale & (scope.expires > now)
+        if request.kinds is not None:
+            passes &= np.isin(scope.kind, [at for at, kind in enumerate(scope.kinds) if kind in request.kinds])
+        if request.since is not None:
+            passes &= scope.day >= self._day(request.since)
+        if request.until is not None:
+            passes &= scope.day < self._day(request.until)
+        if request.tags:
+            tagged = np.zeros(len(scope), bool)
+            tagged[scope.places(self._tagged())] = True
+            passes &= tagged
+        return passes
+
+    def _day(self, stored: str) -> float:
+        return float(self.connection.execute("select julianday(?)", (stored,)).fetchone()[0])
+
+    def _tagged(self) -> Ints:
+        """Documents that carry all the tags."""
+        rows = self.connection.execute(
+            "select document.id from tag join document on document.kind = tag.kind and document.row = tag.row"
+            " where tag.tag in (select value from json_each(?1)) group by document.id having count(*) = ?2",
+            (json.dumps(self.request.tags), len(self.request.tags)),
+        )
+        return np.asarray([row[0] for row in rows], np.int64)
+
+    # --- evidence ---------------------------------------------------------------------------------------------
+
+    def _evidence(self, scope: Scope, query: Query, candidates: Flags) -> _Evidence:
+        found = words.look_up(self.connection, self.place, scope, query.terms)
+        weighed = words.weigh(scope, candidates, found)
+        values = {"words": weighed.score}
+        for embedder, model in self.usable:
+            cosines = self._cosines(scope, query, embedder, model)
+            if cosines is not None:
+                values[signal_of(model)] = cosines
+        return _Evidence(values, weighed.coverage)
+
+    def _cosines(self, scope: Scope, query: Query, embedder: Embedder, model: Model) -> Floats | None:
+        held = scope.vectors.get(model.id)
+        if held is None or not len(held.rows):
+            return None
+        vector = self.services.embedding.query(embedder, query.plain[:2000], model.dimension)
+        return None if vector is None else vectors.by_matrix(held, vector, len(scope))
+
+    def _mentions(self, scope: Scope, query: Query) -> Flags:
+        """Documents whose text holds the name of the only participant named; those without a speaker count."""
+        mentions = np.zeros(len(scope), bool)
+        if len(query.named) == 1 and bool((scope.speaker < 0).any()):
+            terms = [Term(name, f'text: "{name}"') for name in query.names]
+            for found in words.look_up(self.connection, self.place, scope, terms):
+                mentions[found.places] = True
+        return mentions
+
+    # --- the last sorting -------------------------------------------------------------------------------------
+
+    def _rows(self, ids: Ints) -> dict[int, Row]:
+        cursor = self.connection.execute(
+            "select document.id, document.kind, row, title, text, speaker, external_id, occurred_at, status,"
+            " session.name as session from document left join session on session.id = document.session"
+            " where document.id in (select value from json_each(?))",
+            (json.dumps(ids.tolist()),),
+        )
+        return {row["id"]: row for row in cursor}
+
+    def _mark(self, scope: Scope, query: Query, pool: Ints, rows: Mapping[int, Row]) -> None:
+        """Makes the marks known of the pool and of those before it; they are kept with the scope."""
+        before = scope.links()[0][pool]
+        needed = np.unique(np.concatenate([pool, before[before >= 0]]))
+        unknown = needed[scope.marks[needed] == 0]
+        if not len(unknown):
+            return
+        texts = {id: row["text"] for id, row in rows.items()}
+        others = [id for id in scope.ids[unknown].tolist() if id not in texts]
+        if others:
+            texts.update(
+                self.connection.execute(
+                    "select id, text from document where id in (select value from json_each(?))", (json.dumps(others),)
+                ).fetchall()
+            )
+        names = {word.lower() for speaker in scope.speakers for word in speaker.split()}
+        for at in unknown.tolist():
+            scope.marks[at] = read_marks(texts.get(int(scope.ids[at]), ""), names)
+
+    def _prior(self, scope: Scope, pool: Ints, rows: Mapping[int, Row]) -> Floats:
+        if self.request.prior is None:
+            return np.ones(len(pool))
+        known = [(at, rows[id]) for at, id in enumerate(scope.ids[pool].tolist()) if id in rows]
+        result = np.ones(len(pool))
+        given = self.request.prior([(row["kind"], row["row"]) for _, row in known])
+        result[[at for at, _ in known]] = np.asarray(given, np.float64)
+        return result
+
+    def _order(self, scope: Scope, ranking: signals.Ranking, evidence: _Evidence, rows: Mapping[int, Row]) -> Ints:
+        """Places of the pool, best first. Where nothing but words was compared, what holds none of them and is near
+        none that does is no find; where vectors were, everything was compared."""
+        pool = ranking.pool[[int(id) in rows for id in scope.ids[ranking.pool]]]
+        raw = ranking.raw[pool]
+        likeness: Floats = np.sum([np.nan_to_num(values[pool]) for values in evidence.values.values()], axis=0)
+        found = (raw > 0) | (likeness > 0)
+        order = np.lexsort((-scope.ids[pool], -scope.day[pool], -likeness, -raw))
+        return np.asarray(pool[order[found[order]]], np.int64)
+
+    def _passes(
+        self, query: Query, evidence: _Evidence, candidates: Flags, ranking: signals.Ranking, best: Ints
+    ) -> Flags:
+        passes = np.ones(len(best), bool)
+        if self.request.min_score is not None:
+            passes &= np.asarray(signals.score_of(ranking.raw[best])) >= self.request.min_score
+        if self.request.floor:
+            cosines = {kind: values for kind, values in evidence.values.items() if kind != "words"}
+            passes &= floor.relevance(query, evidence.coverage, cosines, candidates, best) >= 1.0
+        return passes
+
+    # --- results ----------------------------------------------------------------------------------------------
+
+    def _hit(self, row: Row, ranking: signals.Ranking, query: Query, at: int) -> Hit:
+        return Hit(
+            kind=row["kind"],
+            id=row["row"],
+            text=row["text"],
+            title=row["title"],
+            score=float(signals.score_of(float(ranking.raw[at]))),
+            session=row["session"],
+            speaker=row["speaker"],
+            occurred_at=from_text(row["occurred_at"]),
+            external_id=row["external_id"],
+            status=row["status"],
+            sources=self._sources(row) if self.request.sources else (),
+            explain=explain.explain(ranking, query, at) if self.request.explain else None,
+        )
+
+    def _sources(self, row: Row) -> tuple[Source, ...]:
+        """The rows a hit rests on; for a turn or message, those beside it in its session."""
+        if row["kind"] in ("turn", "message"):
+            found = _beside(self.connection, row["id"])
+        else:
+            found = list(_rests_on(self.connection, row["kind"], row["row"]))
+        return tuple(
+            Source(
+                kind=source["kind"],
+                id=source["row"],
+                text=source["text"],
+                session=source["session"],
+                speaker=source["speaker"],
+                occurred_at=from_text(source["occurred_at"]),
+                external_id=source["external_id"],
+            )
+            for source in found
+        )
+
+    def _explain_missing(self, results: Results, order: Ints, kept: Ints) -> None:
+        request, ids, shown = self.request, order.tolist(), set(kept.tolist())
+
+        def after(document: int) -> str:
+            if document in shown:
+                return "it is among the hits"
+            if document not in ids:
+                return "it was compared, but shares no word and nothing else with the query that others had not more of"
+            rank = ids.index(document) + 1
+            if rank > request.k:
+                return f"it ranks {rank}., and k is {request.k}"
+            return f"it ranks {rank}., but lies below {'the floor' if request.floor else 'min_score'}"
+
+        def asked(kind: str, id: int) -> str:
+            return explain.missing_from(
+                self.services.file.reader(), self._checks(self.services.file.reader()), after, kind, id
+            )
+
+        results._explain_missing = asked
+
+    def _checks(self, connection: sqlite3.Connection) -> list[explain.Check]:
+        """The filters once more, as sentences over a row of `document`."""
+        request, place = self.request, self.place
+        moment = request.as_of or self.services.now()
+        statuses = request.statuses if request.as_of is None else None
+
+        def tags_of(row: Row) -> set[str]:
+            found = connection.execute("select tag from tag where kind = ? and row = ?", (row["kind"], row["row"]))
+            return {tag[0] for tag in found}
+
+        return [
+            ("it belongs to another namespace", lambda row: row["namespace"] == place.namespace),
+            ("it is of another session", lambda row: place.sessions is None or row["session"] in place.sessions),
+            ("its kind was not asked for", lambda row: request.kinds is None or row["kind"] in request.kinds),
+            ("it does not carry all the tags", lambda row: set(request.tags) <= tags_of(row)),
+            ("it is older than `since`", lambda row: not request.since or row["occurred_at"] >= request.since),
+            ("it is not older than `until`", lambda row: not request.until or row["occurred_at"] < request.until),
+            (
+                "it did not hold at `as_of`",
+                lambda row: (
+                    not request.as_of
+                    or (row["occurred_at"] <= moment and (row["ended_at"] is None or row["ended_at"] > moment))
+                ),
+            ),
+            ("its status was not asked for", lambda row: statuses is None or row["status"] in statuses),
+            ("it rests on something that was changed or forgotten", lambda row: statuses is None or not row["stale"]),
+            (
+                "it has expired",
+                lambda row: (
+                    (statuses is None and not request.as_of) or row["expires_at"] is None or row["expires_at"] > moment
+                ),
+            ),
+        ]
+
+
+def signal_of(model: Model) -> str:
+    """Which signal a model's cosines are."""
+    return "static" if model.name == STATIC else "neural"
+
+
+_SOURCE = (
+    "select document.kind, document.row, document.text, document.speaker, document.occurred_at, document.external_id,"
+    " session.name as session from document left join session on session.id = document.session"
+)
+
+
+def _beside(connection: sqlite3.Connection, document: int) -> list[Any]:
+    """The turn or message before and the one after."""
+    found = []
+    for comparison, direction in (("<", "desc"), (">", "asc")):
+        row = connection.execute(
+            f"{_SOURCE} join document as hit on hit.id = ? where document.namespace = hit.namespace"
+            f" and document.session = hit.session and document.kind = hit.kind"
+            f" and document.position {comparison} hit.position order by document.position {direction} limit 1",
+            (document,),
+        ).fetchone()
+        if row is not None:
+            found.append(row)
+    return found
+
+
+def _rests_on(connection: sqlite3.Connection, kind: str, id: int) -> Sequence[Any]:
+    """The turns and messages at the bottom of a row, at most `SOURCES` of them, oldest first."""
+    level = [(kind, id)]
+    leaves: dict[tuple[str, int], None] = {}
+    for _ in range(4):  # profile → episode → atom → turn is the longest way
+        below: dict[tuple[str, int], None] = {}
+        for one in level:
+            rows = connection.execute(
+                "select source_kind, source_id from provenance where kind = ? and id = ? limit ?", (*one, 4 * SOURCES)
+            )
+            below.update(dict.fromkeys((str(row[0]), int(row[1])) for row in rows))
+        leaves.update(dict.fromkeys(one for one in below if one[0] in ("turn", "message")))
+        level = [one for one in below if one[0] not in ("turn", "message")]
+        if not level or len(leaves) >= SOURCES:
+            break
+    chosen = [row for one in list(leaves)[:SOURCES] for row in _document(connection, *one)]
+    return sorted(chosen, key=lambda row: (row["occurred_at"], row["row"]))
+
+
+def _document(connection: sqlite3.Connection, kind: str, id: int) -> list[Any]:
+    return connection.execute(f"{_SOURCE} where document.kind = ? and document.row = ?", (kind, id)).fetchall()

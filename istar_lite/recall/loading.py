@@ -1,0 +1,286 @@
+"""Scopes kept in memory, and kept up with the file: by what came, changed and went since, whoever wrote it.
+
+New documents are known by their ids, all other changes by `document_change`, which triggers write; so a refresh with
+nothing new is one query of three look-ups, and otherwise costs what changed, not what the scope or the file holds.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from istar_lite.recall.request import STATUSES
+from istar_lite.recall.scope import Ints, Scope, Vectors
+
+if TYPE_CHECKING:
+    from istar_lite.database import sqlite3
+    from istar_lite.embedding import Model
+
+KEPT = 64  # scopes; the least recently asked goes first
+KEPT_DOCUMENTS = 400_000  # in all of them together
+MATRIX = 50_000  # vectors of a scope held as float32; beyond, as int8, which takes a quarter and is slower
+FEW = 2_000  # changes that are taken in one by one; more of them, and reading the scope anew is cheaper
+
+_COLUMNS = (
+    "id, kind, coalesce(session, 0), coalesce(position, 0), speaker, julianday(occurred_at), length(text), status,"
+    " stale, julianday(ended_at), julianday(expires_at)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which documents: a namespace, or some sessions of it. `document` is searched by it, and so is full text."""
+
+    namespace: int
+    sessions: tuple[int, ...] | None = None
+
+    @property
+    def condition(self) -> str:
+        """SQL over `document`."""
+        if self.sessions is None:
+            return f"namespace = {self.namespace}"
+        return f"namespace = {self.namespace} and session in ({', '.join(map(str, self.sessions))})"
+
+    @property
+    def words(self) -> str:
+        """The words of the `scope` column of full text."""
+        if self.sessions is None:
+            return f"scope: n{self.namespace}"
+        return "scope: (" + " OR ".join(f"n{self.namespace}s{session}" for session in self.sessions) + ")"
+
+
+@dataclass
+class _Kept:
+    """A scope with what it is as of: the newest document and change it knows, and the models it has vectors of."""
+
+    scope: Scope
+    document: int
+    change: int
+    vectors: str
+    lock: threading.Lock
+
+
+class Scopes:
+    """The scopes of one open file."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Place, _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(
+        self, connection: sqlite3.Connection, place: Place, models: Sequence[Model]
+    ) -> tuple[Scope, threading.Lock]:
+        """The scope as the file is now, with vectors of these models. To be used under its lock: another thread may
+        bring it up to a newer state."""
+        with self._lock:
+            kept = self._kept.pop(place, None) or _Kept(_empty(), 0, 0, "", threading.Lock())
+            self._kept[place] = kept
+            self._forget_old()
+        with kept.lock:
+            _refresh(connection, place, kept, models)
+        return kept.scope, kept.lock
+
+    def _forget_old(self) -> None:
+        while len(self._kept) > 1 and (
+            len(self._kept) > KEPT or sum(len(kept.scope) for kept in self._kept.values()) > KEPT_DOCUMENTS
+        ):
+            self._kept.popitem(last=False)
+
+
+def _refresh(connection: sqlite3.Connection, place: Place, kept: _Kept, models: Sequence[Model]) -> None:
+    document, change, oldest, vectors = connection.execute(
+        "select coalesce((select max(id) from document), 0), coalesce((select max(id) from document_change), 0),"
+        " coalesce((select min(id) from document_change), 0),"
+        " (select group_concat(key || value, ' ') from setting where key glob 'embedded:*' and namespace = ?)",
+        (place.namespace,),
+    ).fetchone()
+    state = json.dumps([[model.id for model in models], vectors])
+    if (kept.document, kept.change, kept.vectors) == (document, change, state):
+        return
+    changed = _changed(connection, kept, document, change, oldest)
+    if changed is None:
+        kept.scope = _load(connection, place.condition, models)
+    else:
+        _take_in(connection, place, kept.scope, changed, kept.document, models)
+        if kept.vectors != state:
+            _complete_vectors(connection, kept.scope, models)
+    kept.document, kept.change, kept.vectors = document, change, state
+
+
+def _changed(connection: sqlite3.Connection, kept: _Kept, document: int, change: int, oldest: int) -> list[int] | None:
+    """Ids of known documents that changed or went; None where reading all anew is needed or cheaper."""
+    known = kept.document
+    if not known or document - known > FEW or change - kept.change > FEW or oldest > kept.change + 1:
+        return None
+    if kept.change == change:
+        return []
+    rows = connection.execute("select distinct document from document_change where id > ?", (kept.change,))
+    return [int(row[0]) for row in rows if row[0] <= known]
+
+
+def _empty() -> Scope:
+    none, nothing = np.zeros(0, np.int64), np.zeros(0)
+    return Scope(none, none, none, none, none, nothing, nothing, none, np.zeros(0, bool), nothing, nothing)
+
+
+def _rows(connection: sqlite3.Connection, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """Rows as plain tuples: named rows cost a third more, and here there may be 100,000."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor.execute(sql, values).fetchall()
+
+
+def _load(connection: sqlite3.Connection, condition: str, models: Sequence[Model]) -> Scope:
+    scope = _empty()
+    _append(scope, _rows(connection, f"select {_COLUMNS} from document where {condition} order by id"))
+    for model in models:
+        found = _rows(
+            connection,
+            "select document.id, vector from document cross join embedding on embedding.document = document.id"
+            f" and model = {model.id} where {condition} order by document.id",
+        )
+        _add_vectors(scope, model, found)
+    return scope
+
+
+def _append(scope: Scope, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Adds documents whose ids are above all that are there."""
+    if not rows:
+        return
+    ids, kinds, sessions, positions, speakers, days, lengths, statuses, stale, ended, expires = zip(*rows, strict=True)
+    scope.ids = _joined(scope.ids, ids, np.int64)
+    scope.kind = _joined(scope.kind, _numbers(scope.kinds, kinds), np.int64)
+    scope.session = _joined(scope.session, sessions, np.int64)
+    scope.position = _joined(scope.position, positions, np.int64)
+    scope.speaker = _joined(scope.speaker, _numbers(scope.speakers, speakers), np.int64)
+    scope.day = _joined(scope.day, days, np.float64)
+    scope.length = _joined(scope.length, lengths, np.float64)
+    scope.status = _joined(scope.status, [STATUSES.index(status) for status in statuses], np.int64)
+    scope.stale = _joined(scope.stale, stale, np.bool_)
+    scope.ended = _joined(scope.ended, [np.inf if day is None else day for day in ended], np.float64)
+    scope.expires = _joined(scope.expires, [np.inf if day is None else day for day in expires], np.float64)
+    scope.marks = _joined(scope.marks, np.zeros(len(rows)), np.uint8)
+    scope.reshaped()
+
+
+def _joined(old: Any, new: Iterable[Any], dtype: Any) -> Any:
+    """Old and new values in one array. It lies at the head of a longer one, so that most additions copy nothing."""
+    added = np.asarray(new, dtype=dtype)
+    count = len(old) + len(added)
+    room = old.base if isinstance(old.base, np.ndarray) and old.base.dtype == dtype else old
+    if room.ndim != old.ndim or len(room) < count:
+        room = np.empty((max(count, len(old) + len(old) // 4 + 16), *added.shape[1:]), dtype)
+        room[: len(old)] = old
+    room[len(old) : count] = added
+    return room[:count]
+
+
+def _numbers(known: list[str], names: Sequence[str | None]) -> list[int]:
+    """Each name's number in `known`, which grows by new ones; -1 for None."""
+    index: dict[str | None, int] = {name: number for number, name in enumerate(known)}
+    index[None] = -1
+    for name in names:
+        if name not in index:
+            index[name] = len(known)
+            known.append(str(name))
+    return [index[name] for name in names]
+
+
+def _take_in(
+    connection: sqlite3.Connection,
+    place: Place,
+    scope: Scope,
+    changed: Sequence[int],
+    known: int,
+    models: Sequence[Model],
+) -> None:
+    if changed:
+        marks = ", ".join("?" * len(changed))
+        rows = _rows(
+            connection, f"select {_COLUMNS} from document where id in ({marks}) and {place.condition}", changed
+        )
+        _replace(scope, changed, rows)
+    condition = place.condition.replace("namespace =", "+namespace =")  # few are new: by id, not by namespace
+    new = _rows(connection, f"select {_COLUMNS} from document where id > ? and {condition} order by id", (known,))
+    _append(scope, new)
+    fresh = np.asarray([*changed, *(row[0] for row in new)], np.int64)
+    for model in models:
+        _add_vectors(scope, model, _vectors_of(connection, model, fresh))
+
+
+def _replace(scope: Scope, changed: Sequence[int], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Takes changed documents out, and puts those back in their place that are still there."""
+    gone = scope.places(np.asarray(changed, np.int64))
+    keep = np.ones(len(scope), bool)
+    keep[gone] = False
+    old = scope.ids
+    for name in _ARRAYS:
+        setattr(scope, name, getattr(scope, name)[keep])
+    _append(scope, rows)
+    order = np.argsort(scope.ids, kind="stable")
+    for name in _ARRAYS:
+        setattr(scope, name, getattr(scope, name)[order])
+    for vectors in scope.vectors.values():
+        owners = np.where(vectors.owner >= 0, old[vectors.owner], -1)
+        owners[np.isin(owners, np.asarray(changed))] = -1
+        at = np.minimum(np.searchsorted(scope.ids, owners), max(len(scope) - 1, 0))
+        vectors.owner = np.where(owners >= 0, at, -1).astype(np.int64)
+    scope.reshaped()
+
+
+_ARRAYS = (
+    "ids", "kind", "session", "position", "speaker", "day", "length", "status", "stale", "ended", "expires", "marks",
+)  # fmt: skip
+
+
+def _vectors_of(connection: sqlite3.Connection, model: Model, ids: Ints) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
+    for at in range(0, len(ids), 500):
+        some = ids[at : at + 500].tolist()
+        marks = ", ".join("?" * len(some))
+        sql = f"select document, vector from embedding where model = ? and document in ({marks}) order by document"
+        found.extend(_rows(connection, sql, (model.id, *some)))
+    return found
+
+
+def _complete_vectors(connection: sqlite3.Connection, scope: Scope, models: Sequence[Model]) -> None:
+    """Vectors that were made since, of documents that had none; and those of models that are new here."""
+    for number in set(scope.vectors) - {model.id for model in models}:
+        del scope.vectors[number]
+    for model in models:
+        there = np.zeros(len(scope), bool)
+        if model.id in scope.vectors:
+            owner = scope.vectors[model.id].owner
+            there[owner[owner >= 0]] = True
+        _add_vectors(scope, model, _vectors_of(connection, model, scope.ids[~there]))
+
+
+def _add_vectors(scope: Scope, model: Model, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Adds vectors (document id, int8 blob); an empty blob says that the document has none."""
+    held = scope.vectors.get(model.id) or Vectors.empty(model.dimension)
+    scope.vectors[model.id] = held
+    usable = [(id, blob) for id, blob in rows if len(blob) == model.dimension]
+    owner = scope.places(np.asarray([id for id, _ in usable], np.int64))
+    if len(owner) != len(usable):
+        inside = set(scope.ids[owner].tolist())
+        usable = [(id, blob) for id, blob in usable if id in inside]
+        owner = scope.places(np.asarray([id for id, _ in usable], np.int64))
+    if not usable:
+        return
+    steps = np.frombuffer(b"".join(blob for _, blob in usable), np.int8).reshape(len(usable), model.dimension)
+    norms = np.maximum(np.sqrt(np.einsum("ij,ij->i", steps, steps, dtype=np.int64)), 1).astype(np.float32)
+    if not len(held.rows) and len(steps) > MATRIX:
+        held.rows = np.zeros((0, model.dimension), np.int8)
+    if held.rows.dtype == np.float32:
+        held.rows = _joined(held.rows, steps.astype(np.float32) / norms[:, None], np.float32)
+        norms = np.ones(len(steps), np.float32)
+    else:
+        held.rows = _joined(held.rows, steps, np.int8)
+    held.norms = _joined(held.norms, norms, np.float32)
+    held.owner = _joined(held.owner, owner, np.int64)

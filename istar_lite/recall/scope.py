@@ -1,0 +1,98 @@
+"""The documents among which a search ranks, as columns: what the signals need, in order of document ids.
+
+Everything that ranks counts over a scope alone (a namespace, or sessions of it), so that what others store in the same
+file changes nothing. `Scope` knows no database; `loading.py` fills it and keeps it up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+# What is read from a text once it stands a chance (bits of `Scope.marks`).
+KNOWN, QUESTION, NAMES, TIME = 1, 2, 4, 8
+
+
+@dataclass
+class Vectors:
+    """Vectors of passages: `rows` (m, dimension), at unit length as float32, or as int8 steps where there are very
+    many; `norms` (m,), their lengths; `owner`, the place in the scope that each belongs to (-1: no longer any)."""
+
+    rows: npt.NDArray[Any]
+    norms: npt.NDArray[np.float32]
+    owner: Ints
+
+    @classmethod
+    def empty(cls, dimension: int) -> Vectors:
+        """No vectors yet."""
+        return cls(np.zeros((0, dimension), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
+
+
+@dataclass
+class Scope:
+    """`n` documents. Times are Julian days; a missing one is infinite. `session` 0: none."""
+
+    ids: Ints
+    kind: Ints
+    session: Ints
+    position: Ints
+    speaker: Ints  # index into `speakers`, -1: none
+    day: Floats
+    length: Floats  # characters
+    status: Ints  # index into request.STATUSES
+    stale: Flags
+    ended: Floats
+    expires: Floats
+    kinds: list[str] = field(default_factory=list)
+    speakers: list[str] = field(default_factory=list)
+    marks: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    vectors: dict[int, Vectors] = field(default_factory=dict)  # by id of embedding_model
+    _links: tuple[Ints, Ints] | None = None
+    _groups: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def places(self, ids: Ints) -> Ints:
+        """Places of documents by their ids; those that are not in the scope are left out."""
+        if not len(self.ids):
+            return np.zeros(0, np.int64)
+        at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.asarray(at[self.ids[at] == ids], dtype=np.int64)
+
+    def links(self) -> tuple[Ints, Ints]:
+        """For each document the places of the one before and the one after it in its session (-1: none): turns
+        follow turns, messages messages."""
+        if self._links is None:
+            self._links = self._find_links()
+        return self._links
+
+    def groups(self) -> Ints:
+        """A number per document: equal for those of one session; a document of no session is a session of its own."""
+        if self._groups is None:
+            keys = np.where(self.session > 0, self.session, -1 - np.arange(len(self)))
+            self._groups = np.unique(keys, return_inverse=True)[1].astype(np.int64)
+        return self._groups
+
+    def reshaped(self) -> None:
+        """To be called when documents came, went or moved: links and groups are found again when needed."""
+        self._links = None
+        self._groups = None
+
+    def _find_links(self) -> tuple[Ints, Ints]:
+        before = np.full(len(self), -1, np.int64)
+        after = np.full(len(self), -1, np.int64)
+        order = np.lexsort((self.ids, self.position, self.session, self.kind))
+        first, second = order[:-1], order[1:]
+        same = (self.session[first] == self.session[second]) & (self.kind[first] == self.kind[second])
+        same &= self.session[first] > 0
+        before[second[same]] = first[same]
+        after[first[same]] = second[same]
+        return before, after
