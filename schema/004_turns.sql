@@ -9,7 +9,7 @@ create table turn (
   events text not null default '[]' check (json_valid(events)),
   actions_taken text not null default '[]' check (json_valid(actions_taken)),
   extra text not null default '{}' check (json_valid(extra)),
-  text text,                     -- what search sees: T12 · 42.5 EUR · price_spike · buy qty=10 · price=105
+  text text,                     -- what search sees, the host's own or else the line of the view turn_line
   occurred_at text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
   recorded_at text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
   unique (session, turn)
@@ -21,16 +21,22 @@ select 'turn' as kind, turn.id as row, session.namespace, turn.session, turn.tur
   'active' as status, 0 as stale, null as ended_at, null as expires_at
 from turn join session on session.id = turn.session;
 
--- The line for rows written by hand, as turns.py writes it for the others.
+-- The line that search sees: `T12 · 42.5 EUR · price_spike, storm · buy qty=10 · price=105`. One rule for rows written
+-- by the library and by hand. Of a dict in a list the value of name, type, event or action stands without its key.
 create view turn_line as
 select turn.id, 'T' || turn.turn
-  || coalesce(' · ' || rtrim(turn.reward || ' ' || turn.reward_unit), '')
+  || coalesce(' · ' || rtrim(case when turn.reward is not null then printf('%.15g', turn.reward) end || ' ' || turn.reward_unit), '')
   || coalesce(' · ' || (select group_concat(item, ', ') from (
-      select case type when 'object' then (select group_concat(key || '=' || value, ' ') from json_each(each.value))
-        else value end as item from json_each(turn.events) as each where type <> 'null')), '')
+      select case when type = 'object' then (
+          select group_concat(case when key in ('name', 'type', 'event', 'action') then '' else key || '=' end || value, ' ')
+          from json_each(each.value) where type <> 'null')
+        when typeof(each.key) = 'text' then each.key || '=' || value else value end as item
+      from json_each(turn.events) as each where type <> 'null')), '')
   || coalesce(' · ' || (select group_concat(item, ', ') from (
-      select case type when 'object' then (select group_concat(key || '=' || value, ' ') from json_each(each.value))
-        else case typeof(each.key) when 'text' then each.key || '=' || value else value end end as item
+      select case when type = 'object' then (
+          select group_concat(case when key in ('name', 'type', 'event', 'action') then '' else key || '=' end || value, ' ')
+          from json_each(each.value) where type <> 'null')
+        when typeof(each.key) = 'text' then each.key || '=' || value else value end as item
       from json_each(turn.actions_taken) as each where type <> 'null')), '')
   || coalesce(' · ' || (select group_concat(key || '=' || value, ' ') from json_each(turn.extra) where type <> 'null'), '')
   as line
@@ -57,6 +63,12 @@ create trigger turn_update after update of id, session, turn, text, occurred_at 
     select kind, row, namespace, session, position, speaker, title, text, external_id, occurred_at, status, stale,
       ended_at, expires_at from turn_document
     where row = new.id and not exists (select 1 from document where kind = 'turn' and row = new.id);
+end;
+
+-- An edit by hand of what the line tells makes it anew, unless the host gave a text of its own.
+create trigger turn_retold after update of turn, reward, reward_unit, events, actions_taken, extra on turn
+when new.text is old.text and (old.text = 'T' || old.turn or old.text glob 'T' || old.turn || ' · *') begin
+  update turn set text = (select line from turn_line where id = new.id) where id = new.id;
 end;
 
 create trigger turn_delete after delete on turn begin

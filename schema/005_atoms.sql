@@ -31,7 +31,7 @@ from atom join session on session.id = atom.session;
 
 -- Caps of runs: the run's own setting, else its namespace's, else the file's.
 create view atom_cap as
-select run.id as session, max(0, cast(coalesce(
+select run.id as session, max(1, cast(coalesce(
     (select value from setting where key = 'max_atoms' and namespace = 0 and session = run.id),
     (select value from setting where key = 'max_atoms' and namespace = run.namespace and session = 0),
     (select value from setting where key = 'max_atoms' and namespace = 0 and session = 0), 20) as integer)) as cap
@@ -64,23 +64,34 @@ create trigger atom_evicted after update of status on atom when new.status = 'ev
     (select value from setting where key = 'evicted_atoms' and namespace = 0 and session = 0));
 end;
 
--- A cap that is lowered evicts at once.
+-- A cap that is lowered evicts at once: in its own run, or in all when it was the namespace's or the file's.
+create view atom_over_cap as
+select id, session from (
+  select atom.id, atom.session, atom_cap.cap, row_number() over (
+    partition by atom.session order by atom.priority desc, atom.turn desc, atom.id desc) as place
+  from atom join atom_cap on atom_cap.session = atom.session where atom.status = 'active')
+where place > cap;
+
 create trigger atom_cap_insert after insert on setting when new.key = 'max_atoms' begin
   update atom set status = 'evicted', ended_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ended_by = 'setting max_atoms'
-    where id in (select id from atom_over_cap);
+    where new.session <> 0 and id in (select id from atom_over_cap where session = new.session);
+  update atom set status = 'evicted', ended_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ended_by = 'setting max_atoms'
+    where new.session = 0 and id in (select id from atom_over_cap);
 end;
 
 create trigger atom_cap_update after update on setting when new.key = 'max_atoms' begin
   update atom set status = 'evicted', ended_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ended_by = 'setting max_atoms'
-    where id in (select id from atom_over_cap);
+    where new.session <> 0 and id in (select id from atom_over_cap where session = new.session);
+  update atom set status = 'evicted', ended_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ended_by = 'setting max_atoms'
+    where new.session = 0 and id in (select id from atom_over_cap);
 end;
 
-create view atom_over_cap as
-select id from (
-  select atom.id, atom_cap.cap, row_number() over (
-    partition by atom.session order by atom.priority desc, atom.turn desc, atom.id desc) as place
-  from atom join atom_cap on atom_cap.session = atom.session where atom.status = 'active')
-where place > cap;
+create trigger atom_cap_delete after delete on setting when old.key = 'max_atoms' begin
+  update atom set status = 'evicted', ended_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ended_by = 'setting max_atoms'
+    where old.session <> 0 and id in (select id from atom_over_cap where session = old.session);
+  update atom set status = 'evicted', ended_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), ended_by = 'setting max_atoms'
+    where old.session = 0 and id in (select id from atom_over_cap);
+end;
 
 create trigger atom_insert after insert on atom begin
   -- A shell's `replace` removes the row that had this key without any delete trigger.
@@ -106,4 +117,9 @@ end;
 
 create trigger atom_delete after delete on atom begin
   delete from document where kind = 'atom' and row = old.id;
+end;
+
+-- An atom rests on its turn and goes with it.
+create trigger turn_atoms_gone after delete on turn begin
+  delete from atom where session = old.session and turn = old.turn;
 end;

@@ -71,3 +71,21 @@ end;
 create trigger episode_delete after delete on episode begin
   delete from document where kind = 'episode' and row = old.id;
 end;
+
+-- A turn that is deleted or edited makes the episode over it stale: neither searched nor handed out until it is written
+-- anew. Its former narratives rest on the same turns and go.
+create trigger turn_told_deleted after delete on turn begin
+  update episode set stale = 1
+    where session = old.session and turn_start <= old.turn and turn_end >= old.turn and stale = 0;
+end;
+
+create trigger turn_told_edited after update of reward, reward_unit, events, actions_taken, extra on turn
+when new.reward is not old.reward or new.reward_unit is not old.reward_unit or new.events is not old.events
+  or new.actions_taken is not old.actions_taken or new.extra is not old.extra begin
+  update episode set stale = 1
+    where session = old.session and turn_start <= old.turn and turn_end >= old.turn and stale = 0;
+end;
+
+create trigger episode_stale after update of stale on episode when new.stale = 1 and old.stale = 0 begin
+  delete from episode_history where episode = new.id;
+end;

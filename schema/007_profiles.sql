@@ -62,3 +62,14 @@ end;
 create trigger profile_delete after delete on profile begin
   delete from document where kind = 'profile' and row = old.id;
 end;
+
+-- A retrospective rests on the episodes of its run: what makes one of them stale makes it stale.
+create trigger episode_told_stale after update of stale on episode when new.stale = 1 and old.stale = 0 begin
+  update profile set stale = 1
+    where session = new.session and coalesce(turn_end, new.turn_start) >= new.turn_start and stale = 0;
+end;
+
+create trigger episode_told_deleted after delete on episode begin
+  update profile set stale = 1
+    where session = old.session and coalesce(turn_end, old.turn_start) >= old.turn_start and stale = 0;
+end;
