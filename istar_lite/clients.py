@@ -105,10 +105,11 @@ _Build: TypeAlias = Callable[[Ask], _Arguments]
 
 
 class Model:
-    """A model of any shape as an `LLM`: `build` turns an Ask into the arguments of `call`, `acall` is its
-    async twin.
+    """A model of any shape as an `LLM`.
 
-    Options that are None, that the signature does not accept, or that the server has refused are left out.
+    `build` turns an Ask into the arguments of `call`; `acall` is the async twin of `call`, where there is one.
+    Options that are None (unless the signature demands them), that the signature does not accept, or that the
+    server has refused are left out.
     """
 
     def __init__(
@@ -120,9 +121,10 @@ class Model:
     ) -> None:
         self.name = name
         self._call = call
-        self._acall = call if acall is None and _is_async(call) else acall
+        self._acall = acall
         self._build = build
         self._accepted = _keywords(call)
+        self._required = _required(call)
         self._refused: set[str] = set()
 
     def __call__(
@@ -140,7 +142,7 @@ class Model:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether it is known that the model can be awaited (others turn out so by what they return)."""
+        """Whether the model has an async way beside the sync one. (Of one way alone only the call itself tells.)"""
         return self._acall is not None
 
     def send(self, ask: Ask) -> Reply | Awaitable[Reply]:
@@ -164,9 +166,7 @@ class Model:
             try:
                 return self._read(await (call(*arguments, **options) if begun is None else begun))
             except Exception as error:
-                # A client that keeps connections open meets one whose loop has ended, raises just this before
-                # anything is sent, and drops it: without another try each second `asyncio.run` would fail.
-                stale = may_be_stale and isinstance(error, RuntimeError) and "loop is closed" in str(error)
+                stale = may_be_stale and _is_stale(error)
                 if not stale and not self._leaves_out(error, options):
                     raise
                 may_be_stale = may_be_stale and not stale
@@ -179,16 +179,16 @@ class Model:
         return arguments, {name: value for name, value in options.items() if self._takes(name, value)}
 
     def _takes(self, name: str, value: object) -> bool:
+        if name in self._required:
+            return True
         accepted = self._accepted is None or name in self._accepted
         return accepted and value is not None and name not in self._refused
 
     def _leaves_out(self, error: Exception, sent: dict[str, Any]) -> bool:
-        """Whether `error` refuses an option that was sent: that is left out from now on, and the model asked
-        again.
+        """Whether `error` refuses options that were sent: they are left out from now on, and the model asked again.
 
-        Newer OpenAI models refuse `max_tokens` and other temperatures than 1, small servers
-        `response_format`. No signature tells it, only HTTP status 400 or 422, or a TypeError from deeper
-        down.
+        Newer OpenAI models refuse `max_tokens` and other temperatures than 1, small servers `response_format`. No
+        signature tells it, only HTTP status 400 or 422, or a TypeError from deeper down.
         """
         refusal = str(error)
         refuses = getattr(error, "status_code", None) in (400, 422) or isinstance(error, TypeError)
@@ -325,9 +325,12 @@ def _function(function: object, model: str | None) -> Model | None:
     if not parameters:
         raise BadInput("llm", f"{_title(function)} takes no argument; it has to take the messages or one text")
     first, *others = parameters
-    for other in others:
-        if other.default is other.empty and other.kind not in _VARIADIC and other.name not in _OPTIONS:
-            raise BadInput("llm", f"{_title(function)} wants {other.name!r}, which nobody gives; bind it beforehand")
+    wanted = _required(function) & {other.name for other in others}
+    if wanted - set(_OPTIONS):
+        names = ", ".join(sorted(wanted - set(_OPTIONS)))
+        raise BadInput("llm", f"{_title(function)} wants {names}, which nobody gives; bind it beforehand")
+    if "model" in wanted:
+        _named(model, function)
     by_name = first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD)
     as_list = by_name or first.name == "messages" or _LIST.search(_annotation(first)) is not None
     return _called(function, model, as_list=as_list, by_name=by_name)
@@ -370,6 +373,16 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 # --- looking at objects -------------------------------------------------------------------------------------
 
 
+def _is_stale(error: Exception) -> bool:
+    """Whether a client met a connection of an event loop that has ended.
+
+    Clients that keep connections open raise this before anything is sent, and drop the connection; without another
+    try each second `asyncio.run` would fail.
+    """
+    causes = (error, error.__cause__)
+    return any(isinstance(cause, RuntimeError) and "loop is closed" in str(cause) for cause in causes)
+
+
 def _method(obj: object, *path: str) -> Callable[..., Any] | None:
     """The method at the end of `path`, or None."""
     if callable(obj) and inspect.getattr_static(obj, path[0], None) is None:
@@ -390,10 +403,6 @@ def _title(obj: object) -> str:
     return getattr(obj, "__name__", None) or type(obj).__name__
 
 
-def _is_async(call: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
-
-
 def _parameters(function: object) -> list[inspect.Parameter] | None:
     """The parameters of a function, or None where Python cannot tell."""
     try:
@@ -411,6 +420,12 @@ def _keywords(function: object) -> set[str] | None:
         return None
     by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {parameter.name for parameter in parameters if parameter.kind in by_keyword}
+
+
+def _required(function: object) -> set[str]:
+    """The parameters without a default."""
+    parameters = _parameters(function) or []
+    return {each.name for each in parameters if each.default is each.empty and each.kind not in _VARIADIC}
 
 
 def _annotation(parameter: inspect.Parameter) -> str:
@@ -437,8 +452,7 @@ def _system_apart(ask: Ask) -> tuple[str | None, list[ChatMessage]]:
 
 
 def _one_text(messages: Sequence[ChatMessage]) -> str:
-    """The messages with a blank line between; with examples among them, each turn under its speaker's
-    name."""
+    """The messages with blank lines between; if there are examples among them, under their speakers' names."""
     if all(message["role"] != "assistant" for message in messages):
         return "\n\n".join(message["content"] for message in messages)
     titles = {"user": "User:\n", "assistant": "Assistant:\n"}

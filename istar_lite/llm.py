@@ -67,8 +67,7 @@ def drive(flow: Flow[T], llm: LLM, *, timeout: float | None) -> T:
 
 
 async def adrive(flow: Flow[T], llm: LLM, *, timeout: float | None) -> T:
-    """`drive` for asynchronous callers: the flow's steps run in threads, one at a time, and never block the
-    loop."""
+    """`drive` for asynchronous callers: the flow's steps run in threads, one at a time; the loop stays free."""
     model = adapt(llm)
     try:
         step = await _to_its_end(partial(_advance, flow, None))
@@ -102,8 +101,7 @@ def _advance(flow: Flow[T], answer: Answer | None) -> Ask | _Done[T]:
 
 
 def _interrupt(flow: Flow[T], interruption: BaseException) -> None:
-    """Let the flow release what it holds; a flow that has ended, by an error of its own too, takes no
-    notice."""
+    """Let the flow release what it holds; one that has ended, by an error of its own too, takes no notice."""
     try:
         flow.throw(interruption)
     except StopIteration:
@@ -202,8 +200,7 @@ async def _within(awaitable: Awaitable[T], timeout: float | None) -> T:
 
 
 async def _outcome(awaitable: Awaitable[T]) -> tuple[T | None, BaseException | None]:
-    """The value, or the error as a value: KeyboardInterrupt raised by a task would tear down the whole
-    loop."""
+    """The value, or the error as a value: KeyboardInterrupt raised by a task would tear down the loop."""
     try:
         return await awaitable, None
     except BaseException as error:  # noqa: BLE001 - raised again by `_within`
@@ -223,8 +220,7 @@ def _late(timeout: float | None) -> TimeoutError:
 
 
 def _in_thread(function: Callable[[], T]) -> Future[T]:
-    """Start `function` in a daemon thread. Not in a pool: exit, and `asyncio.run`, wait for a pool's
-    threads."""
+    """Start `function` in a daemon thread: for a pool's threads exit, and `asyncio.run` too, would wait."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # from here on nobody's `cancel` can make `set_result` fail
     context = contextvars.copy_context()

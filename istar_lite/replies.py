@@ -66,8 +66,7 @@ def _part(part: object) -> str | None:
 
 
 def _usage_of(reply: object) -> object:
-    """Where the counts are: in `usage`, in what `usage()` gives, in `usage_metadata`, or in the reply
-    itself."""
+    """Where the counts are: `usage`, what `usage()` gives, `usage_metadata`, or the reply itself."""
     usage = _get(reply, "usage") or _get(reply, "usage_metadata")
     if usage is None:
         return reply

@@ -585,6 +585,15 @@ def test_options_that_were_not_given_leave_the_functions_own_defaults() -> None:
     assert as_llm(llm)(MESSAGES, temperature=0.0) == "0.0"
 
 
+def test_options_that_a_function_demands_are_given_as_none() -> None:
+    class Host:
+        def chat(self, messages: Any, max_tokens: int | None, temperature: float | None, tag: str | None) -> str:
+            return f"{max_tokens} {temperature} {tag}"
+
+    assert as_llm(Host())(MESSAGES, tag="retro") == "None None retro"
+    assert as_llm(Host().chat)(MESSAGES, max_tokens=5) == "5 None None"
+
+
 def test_a_type_error_inside_the_function_is_the_functions_own() -> None:
     calls: list[int] = []
 
@@ -679,7 +688,7 @@ def test_an_adapted_model_comes_back_as_it_is() -> None:
         (object(), "object"),
         (ScriptedLLM, "ScriptedLLM is a class"),
         (lambda: "red", "takes no argument"),
-        (lambda prompt, key: "red", "'key'"),
+        (lambda prompt, key: "red", "wants key"),
     ],
 )
 def test_what_cannot_be_asked_is_named_with_what_can(given: object, named: str) -> None:
@@ -696,6 +705,9 @@ def test_a_client_without_the_name_of_a_model_is_refused() -> None:
     with pytest.raises(BadInput, match="many models") as caught:
         as_llm(openai_like(lambda **options: "red"))
     assert caught.value.field == "model"
+    with pytest.raises(BadInput, match="many models"):
+        as_llm(lambda prompt, model: "red")
+    assert as_llm(lambda prompt, model: model, "small")(MESSAGES) == "small"
 
 
 def test_a_completion_function_gets_the_model_and_the_schema() -> None:
