@@ -15,13 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from istar_lite import browse, importing, places, tasks
-from istar_lite.clock import Clock, wall_clock
+from istar_lite import browse, importing, places, recall, tasks
+from istar_lite.clock import Clock, Instant, wall_clock
 from istar_lite.database import Durability, File
-from istar_lite.embedding import EmbedderLike, Embedding
+from istar_lite.embedders import EmbedderLike
+from istar_lite.embedding import Embedding
 from istar_lite.errors import BadInput, IstarError
 from istar_lite.llm import Flow, adrive, as_llm, drive
-from istar_lite.models import Budget, Imported, Page, Row, StoreStatus
+from istar_lite.models import Budget, Imported, Page, Results, Row, StoreStatus
 from istar_lite.services import OnError, Services
 from istar_lite.values import as_name
 
@@ -202,6 +203,57 @@ class Memory:
         """Rows of this namespace by kind, its sessions, and the bytes of the file."""
         return browse.stats(self._services.file, self.namespace)
 
+    # --- search -----------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        kinds: Iterable[str] | str | None = None,
+        session: str | Iterable[str] | None = None,
+        tags: Iterable[str] | str | None = None,
+        since: Instant | None = None,
+        until: Instant | None = None,
+        as_of: Instant | None = None,
+        status: str | Iterable[str] = "active",
+        min_score: float | None = None,
+        sources: bool = True,
+    ) -> Results:
+        """The `k` rows of any kind that best fit `query`, best first, with scores in [0, 1).
+
+        Filters apply before ranking: `kinds` (turn, atom, episode, profile, message, memory, observation, reflection),
+        `session` (a name or a list), `tags` (all of them), `since` ≤ time < `until`, `as_of` (what held on that day,
+        whatever became of it since), `status` (active, evicted, superseded, merged, a list, or "any"). `min_score`
+        holds back and counts in `.filtered`. `sources`: bring the turns and messages a hit rests on, and of a turn or
+        message those beside it. A blank query finds nothing. Each hit's `explain` adds up to its score.
+
+        Raises `BadInput`.
+        """
+        request = recall.make_request(
+            self.namespace,
+            query,
+            k=k,
+            kinds=kinds,
+            session=session,
+            tags=tags,
+            since=since,
+            until=until,
+            as_of=as_of,
+            status=status,
+            min_score=min_score,
+            sources=sources,
+        )
+        return recall.search(self._services, request)
+
+    def reembed(self, embedder: EmbedderLike = None, on_progress: Callable[[int, int], None] | None = None) -> int:
+        """Makes the vectors of the whole file anew with `embedder` (default: the one at hand); how many documents.
+
+        The old vectors serve until all new ones are there. Interrupted, it goes on where it stopped.
+        `on_progress(done, total)`: documents.
+        """
+        return self._services.embedding.reembed(self._services, embedder, on_progress)
+
     # --- import -----------------------------------------------------------------------------------------------
 
     def import_conversation(
@@ -239,4 +291,6 @@ class Memory:
 
     asnapshot = in_thread(snapshot)
     aimport_conversation = in_thread(import_conversation)
+    asearch = in_thread(search)
+    areembed = in_thread(reembed)
     aclose = in_thread(close)
