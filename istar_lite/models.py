@@ -396,10 +396,13 @@ class Forgotten(Record):
 
 
 class Imported(Record):
-    """What an import brought. `errors`: (line or item number, reason) of what was left out."""
+    """What an import brought, or would bring. `skipped`: known before; `forgotten`: held back because their text was
+    forgotten here; `errors`: (line or item number, reason) of what was left out."""
 
     messages: int = 0
+    memories: int = 0
     skipped: int = 0
+    forgotten: int = 0
     sessions: int = 0
     errors: tuple[tuple[int, str], ...] = ()
 

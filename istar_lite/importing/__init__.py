@@ -71,7 +71,12 @@ def import_conversation(
         if on_progress is not None:
             on_progress(done, max(done, opened.total or 0))
     return Imported(
-        messages=writer.messages, skipped=writer.skipped, sessions=len(writer.names), errors=tuple(writer.errors)
+        messages=writer.messages,
+        memories=writer.memories,
+        skipped=writer.skipped,
+        forgotten=writer.forgotten,
+        sessions=len(writer.names),
+        errors=tuple(writer.errors),
     )
 
 

@@ -9,8 +9,7 @@ class Said(NamedTuple):
     """A message as its source has it, not yet checked. `number`: its line, or the place of its item, from 1.
 
     `session`: the source's own name for the conversation, None if it names none. `session_key`: what stays the
-    same when the source renames the conversation; the stored name ends in it. `fields` maps what is wrong to the
-    name that the source's user knows it by, for the error.
+    same when the source renames the conversation; the stored name ends in it.
     """
 
     number: int
