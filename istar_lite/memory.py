@@ -8,65 +8,26 @@ process that dies before leaves rows without vectors; words find them, and the n
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from istar_lite import browse, importing, places, recall, tasks
 from istar_lite.clock import Clock, Instant, wall_clock
 from istar_lite.database import Durability, File
 from istar_lite.embedders import EmbedderLike
 from istar_lite.embedding import Embedding
-from istar_lite.errors import BadInput, IstarError
-from istar_lite.llm import Flow, adrive, as_llm, drive
+from istar_lite.errors import BadInput
+from istar_lite.llm import as_llm
 from istar_lite.models import Budget, Imported, Page, Results, Row, StoreStatus
+from istar_lite.running import in_thread
 from istar_lite.services import OnError, Services
 from istar_lite.values import as_name
 
 if TYPE_CHECKING:
     import sqlite_utils
-
-P = ParamSpec("P")
-R = TypeVar("R")
-S = TypeVar("S")
-
-
-def in_thread(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """The async twin of a method that asks no model: the same call in a worker thread, so that no loop is blocked."""
-
-    async def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await asyncio.to_thread(method, self, *args, **kwargs)
-
-    twin.__name__ = f"a{method.__name__}"
-    twin.__doc__ = f"`{method.__name__}` for async callers; it runs in a worker thread."
-    return twin
-
-
-def run_flow(services: Services, flow: Flow[R]) -> R:
-    """Runs a flow for a sync caller."""
-    if services.llm is None:
-        return _without_model(flow)
-    return drive(flow, services.llm, timeout=services.llm_timeout)
-
-
-async def arun_flow(services: Services, flow: Flow[R]) -> R:
-    """Runs a flow for an async caller."""
-    if services.llm is None:
-        return await asyncio.to_thread(_without_model, flow)
-    return await adrive(flow, services.llm, timeout=services.llm_timeout)
-
-
-def _without_model(flow: Flow[R]) -> R:
-    try:
-        next(flow)
-    except StopIteration as stop:
-        result: R = stop.value
-        return result
-    flow.close()
-    raise IstarError("this needs a model: give Memory(…, llm=…)")
 
 
 class Memory:
