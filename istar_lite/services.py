@@ -40,6 +40,7 @@ class Services:
     redact: Callable[[str], str] | None = None
     counter: Callable[[str], int] | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
+    warned_without_model: bool = False  # the first `store` without a model says so, once
     scopes: Scopes | None = None  # what recall keeps in memory of the file; made by the first search
     # Agents whose rules `work()` may use while the host keeps them; see `runs.Rules`. Guarded by `lock`.
     agents: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
