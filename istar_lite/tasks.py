@@ -30,6 +30,7 @@ from istar_lite.llm import Answer, Ask
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
+    from istar_lite.prompts import Prompt
     from istar_lite.services import Services
 
 T = TypeVar("T")
@@ -245,6 +246,7 @@ def attempt(services: Services, task: Task, body: Flow[T], *, step: int | None =
     try:
         return (yield from body)
     except ClaimLost:
+        release(services, task)  # when the input changed under us the claim is still ours
         return None
     except (UnusableAnswer, BudgetSpent, CallFailed) as error:
         cause = error.__cause__ if isinstance(error, CallFailed) and error.__cause__ else error
@@ -264,6 +266,11 @@ def call_host(rules: Callable[..., T], *arguments: Any) -> T:
         return rules(*arguments)
     except Exception as error:  # noqa: BLE001 - a host's rules may raise anything
         raise CallFailed(f"{type(error).__name__}: {error}") from error
+
+
+def as_ask(prompt: Prompt) -> Ask:
+    """A prompt as a request to the model."""
+    return Ask(prompt.messages, prompt.tag, prompt.max_tokens, prompt.temperature, prompt.schema)
 
 
 def ask(services: Services, task: Task, request: Ask) -> Flow[str]:
