@@ -47,13 +47,15 @@ class ChatMessage(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a flow wants of the model. `tag`: extract, episode, retro, consolidate, observe or reflect."""
+    """What a flow wants of the model. `tag`: extract, episode, retro, consolidate, observe or reflect. `timeout`:
+    seconds for this call, where the caller has less left than the driver would give."""
 
     messages: Sequence[ChatMessage]
     tag: str | None
     max_tokens: int | None = None
     temperature: float | None = None
     schema: dict[str, Any] | None = None
+    timeout: float | None = None
 
 
 class LLM(Protocol):

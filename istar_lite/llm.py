@@ -59,7 +59,7 @@ def drive(flow: Flow[T], llm: LLM, *, timeout: float | None) -> T:
     try:
         step = _advance(flow, None)
         while isinstance(step, Ask):
-            step = _advance(flow, _ask(model, step, timeout))
+            step = _advance(flow, _ask(model, step, _limit(step, timeout)))
     except BaseException as interruption:
         _interrupt(flow, interruption)
         raise
@@ -72,7 +72,7 @@ async def adrive(flow: Flow[T], llm: LLM, *, timeout: float | None) -> T:
     try:
         step = await _to_its_end(partial(_advance, flow, None))
         while isinstance(step, Ask):
-            answer = await _aask(model, step, timeout)
+            answer = await _aask(model, step, _limit(step, timeout))
             step = await _to_its_end(partial(_advance, flow, answer))
     except GeneratorExit:  # this coroutine is being thrown away: nothing can be awaited any more
         flow.close()
@@ -81,6 +81,11 @@ async def adrive(flow: Flow[T], llm: LLM, *, timeout: float | None) -> T:
         await _to_its_end(partial(_interrupt, flow, interruption))
         raise
     return step.value
+
+
+def _limit(ask: Ask, timeout: float | None) -> float | None:
+    """Seconds for one call: the driver's, or fewer where the flow has fewer left."""
+    return timeout if ask.timeout is None else ask.timeout if timeout is None else min(ask.timeout, timeout)
 
 
 # --- steps of a flow ----------------------------------------------------------------------------------------

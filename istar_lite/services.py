@@ -44,6 +44,8 @@ class Services:
     scopes: Scopes | None = None  # what recall keeps in memory of the file; made by the first search
     # Agents whose rules `work()` may use while the host keeps them; see `runs.Rules`. Guarded by `lock`.
     agents: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
+    # Observational memories whose handlers are told, and whose background work ends with the file. The same.
+    watchers: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
 
     def now(self) -> str:
         """The present instant in its stored form, from the clock the host gave."""
