@@ -44,7 +44,7 @@ def read_chatgpt(items: Iterable[Numbered]) -> Iterator[Item]:
 
 def _branch(mapping: Mapping[str, Any], leaf: Any) -> list[tuple[str, Mapping[str, Any]]]:
     """(id, message) from the root to `leaf`, which is the newest leaf when the export names none."""
-    node_id = leaf if leaf in mapping else _newest_leaf(mapping)
+    node_id = leaf if isinstance(leaf, str) and leaf in mapping else _newest_leaf(mapping)
     path: list[tuple[str, Mapping[str, Any]]] = []
     seen: set[str] = set()
     while isinstance(node_id, str) and node_id not in seen:  # `seen`: a damaged export may run in a circle
@@ -76,11 +76,11 @@ def _chatgpt_message(number: int, identity: str, message: Mapping[str, Any], def
         return None
     content = message.get("content")
     content = content if isinstance(content, Mapping) else {}
-    parts = content.get("parts")
-    text = text_of_parts(parts) if isinstance(parts, list) else first_of(content, ("text", "result", "content"))
+    parts = _list(content.get("parts"))
+    text = text_of_parts(parts) if parts else first_of(content, ("text", "result", "content"))
     if not isinstance(text, str) or not text.strip():
         return None  # nodes without text: the empty system node at the root, calls of tools, thinking
-    pictures = [part for part in parts or () if not isinstance(part, str)] if isinstance(parts, list) else []
+    pictures = [part for part in parts if not isinstance(part, str)]
     return Said(
         number,
         text,
@@ -110,9 +110,8 @@ def read_claude(items: Iterable[Numbered]) -> Iterator[Item]:
 def _claude_message(number: int, message: Any, default_time: Any) -> Said | Unreadable | None:
     if not isinstance(message, Mapping):
         return Unreadable(number, "holds a message that is not a JSON object")
-    blocks = message.get("content")
-    blocks = blocks if isinstance(blocks, list) else []
-    attached = [file for file in message.get("attachments") or () if isinstance(file, Mapping)]
+    blocks = _list(message.get("content"))
+    attached = [file for file in _list(message.get("attachments")) if isinstance(file, Mapping)]
     texts = [text_of_parts(blocks) or message.get("text") or ""]
     texts += [str(file["extracted_content"]) for file in attached if file.get("extracted_content")]
     text = "\n\n".join(text for text in texts if isinstance(text, str) and text.strip())
@@ -128,3 +127,7 @@ def _claude_message(number: int, message: Any, default_time: Any) -> Said | Unre
         external_id=message.get("uuid"),
         occurred_at=message.get("created_at") or default_time,
     )
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

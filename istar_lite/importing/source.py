@@ -79,7 +79,7 @@ def _from_text(name: str, data: bytes, *, lines: bool) -> Source:
         except (ValueError, RecursionError) as error:
             problem = error
     rows = data.split(b"\n")
-    if problem is not None and not any(isinstance(row, tuple) for row in _lines(rows)):
+    if problem is not None and all(isinstance(row, Unreadable) for row in _lines(rows)):
         raise BadInput("source", f"{name} is neither JSON nor JSON lines ({problem})")
     return Source(name, _lines(rows), sum(1 for row in rows if row.strip()))
 

@@ -11,11 +11,11 @@ import contextlib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from istar_lite import places
+from istar_lite import places, tombstones
 from istar_lite.clock import to_text
 from istar_lite.errors import BadInput
 from istar_lite.importing.items import Fact, Item, Said
@@ -31,8 +31,6 @@ _INSERT = (
     "insert into message (session, position, role, speaker, content, parts, tokens, external_id, occurred_at,"
     " recorded_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-Blocked = Callable[["sqlite3.Connection", str, Sequence[str]], set[int]]
-Remember = Callable[[Sequence[Fact]], None]
 
 
 def identity(role: str, speaker: str | None, content: str, occurred_at: str) -> bytes:
@@ -80,7 +78,6 @@ class Writer:
     prefix: str | None
     default_session: str
     dry: bool
-    blocked: Blocked | None = None
     now: str = ""
     messages: int = 0
     memories: int = 0
@@ -89,6 +86,7 @@ class Writer:
     errors: list[tuple[int, str]] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     _sessions: dict[tuple[str, str | None], _Session] = field(default_factory=dict)
+    _labels: dict[str, str] = field(default_factory=dict)
     _counted: set[int] = field(default_factory=set)  # sessions counted in this batch
     _ids_met: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
@@ -130,8 +128,8 @@ class Writer:
         return _Message(
             said.number,
             session,
-            as_text(said.role, "role"),
-            None if said.speaker is None else as_text(said.speaker, "speaker"),
+            self._label(said.role, "role"),
+            None if said.speaker is None else self._label(said.speaker, "speaker"),
             content,
             self._redacted(parts),
             _external_id(said.external_id),
@@ -139,10 +137,18 @@ class Writer:
             dated,
         )
 
+    def _label(self, value: Any, field_name: str) -> str:
+        """A checked role, speaker or session: a few of them come again and again."""
+        if isinstance(value, str) and value in self._labels:
+            return self._labels[value]
+        label = as_name(value, field_name)
+        self._labels[value] = label
+        return label
+
     def _session_name(self, own: Any) -> str:
         if own is None:
             return self.prefix or self.default_session
-        name = as_name(str(own) if isinstance(own, int) and not isinstance(own, bool) else own, "session")
+        name = self._label(str(own) if isinstance(own, int) and not isinstance(own, bool) else own, "session")
         return f"{self.prefix}/{name}" if self.prefix else name
 
     def _redacted(self, parts: str | None) -> str | None:
@@ -151,11 +157,13 @@ class Writer:
         return json.dumps(_redacted(json.loads(parts), self.services), ensure_ascii=False, separators=(",", ":"))
 
     def _not_forgotten(self, connection: sqlite3.Connection, messages: list[_Message]) -> list[_Message]:
-        if self.blocked is None or not messages:
-            return messages
-        gone = self.blocked(connection, self.namespace, [message.content for message in messages])
-        self.forgotten += len(gone)
-        return [message for at, message in enumerate(messages) if at not in gone]
+        """Without those whose text was forgotten in this namespace: import does not bring it back."""
+        owner = places.find_namespace(connection, self.namespace)
+        if owner is None or not connection.execute("select 1 from tombstone where namespace = ?", (owner,)).fetchone():
+            return messages  # the usual case costs one look
+        kept = [message for message in messages if not tombstones.is_forgotten(connection, owner, message.content)]
+        self.forgotten += len(messages) - len(kept)
+        return kept
 
     def _fresh(self, connection: sqlite3.Connection, messages: list[_Message]) -> list[_Message]:
         """The messages that the file does not hold yet."""
