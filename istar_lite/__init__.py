@@ -1,5 +1,7 @@
 """istar-lite: the long-term memory of a desktop agent in one SQLite file."""
 
+from istar_lite.agent import AgentMemory
+from istar_lite.atoms import atom_id
 from istar_lite.errors import (
     BadInput,
     BudgetSpent,
@@ -48,6 +50,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "LLM",
+    "AgentMemory",
     "Atom",
     "AtomExtractor",
     "BadInput",
@@ -87,4 +90,5 @@ __all__ = [
     "UnusableAnswer",
     "WrongEmbedder",
     "as_llm",
+    "atom_id",
 ]

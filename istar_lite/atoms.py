@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from istar_lite import places, runs, tasks
 from istar_lite.errors import BadInput
+from istar_lite.extractors import default_extractor
+from istar_lite.llm import Flow
 from istar_lite.models import Atom, AtomExtractor, TurnRecord
 from istar_lite.runs import Run
 from istar_lite.values import as_int, as_name, as_real, as_tags, to_json
@@ -215,17 +217,16 @@ def _as_kept(tx: sqlite3.Connection, row: int, atom: Atom) -> Atom:
     return atom.model_copy(update={"status": "evicted" if kept is None else kept[0]})
 
 
-def drain(
-    services: Services, namespace: str, default: AtomExtractor, *, limit: int | None = None, force: bool = False
-) -> int:
+def drain(services: Services, namespace: str, *, limit: int | None = None, force: bool = False) -> Flow[int]:
     """Extracts what is due in all runs of a namespace; how many windows were done. A run whose own rules are not at
-    hand waits for them: other rules would use up its turns."""
+    hand waits for them: other rules would use up its turns. (A flow that asks no model, like its siblings.)"""
+    yield from ()
     done = 0
     for name in runs.names(services.file.reader(), namespace):
         if limit is not None and done >= limit:
             break
         run = Run(namespace, name)
-        extractor = runs.choose(services, run, "extractor", default)
+        extractor = runs.choose(services, run, "extractor", default_extractor())
         if extractor is not None:
             done += _drain_run(services, run, extractor, force=force)
     return done

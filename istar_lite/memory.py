@@ -8,26 +8,42 @@ process that dies before leaves rows without vectors; words find them, and the n
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from istar_lite import browse, importing, places, recall, tasks
+from istar_lite import atoms, browse, episodes, importing, places, profiles, recall, tasks
+from istar_lite.agent import AgentMemory
 from istar_lite.clock import Clock, Instant, wall_clock
 from istar_lite.database import Durability, File
 from istar_lite.embedders import EmbedderLike
 from istar_lite.embedding import Embedding
 from istar_lite.errors import BadInput
-from istar_lite.llm import as_llm
-from istar_lite.models import Budget, Imported, Page, Results, Row, StoreStatus
-from istar_lite.running import in_thread
+from istar_lite.llm import Flow, as_llm
+from istar_lite.models import (
+    AtomExtractor,
+    Budget,
+    EpisodeClassifier,
+    Imported,
+    Notes,
+    Page,
+    Results,
+    RetroClassifier,
+    Row,
+    StoreStatus,
+)
+from istar_lite.running import arun_flow, in_thread, run_flow
 from istar_lite.services import OnError, Services
-from istar_lite.values import as_name
+from istar_lite.values import as_int, as_name
 
 if TYPE_CHECKING:
     import sqlite_utils
+
+# What `work` drains, in this order: atoms go into episodes, episodes into retrospectives.
+_DRAINS = (atoms.drain, episodes.drain, profiles.drain)
 
 
 class Memory:
@@ -215,6 +231,70 @@ class Memory:
         """
         return self._services.embedding.reembed(self._services, embedder, on_progress)
 
+    # --- agents that act in turns -----------------------------------------------------------------------------
+
+    def agent(
+        self,
+        run: str,
+        *,
+        atom_extractor: AtomExtractor | None = None,
+        episode_classifier: EpisodeClassifier | None = None,
+        retro_classifier: RetroClassifier | None = None,
+        extract_every: int | None = None,
+        episode_every: int | None = None,
+        max_atoms: int | None = None,
+        max_episodes: int | None = None,
+    ) -> AgentMemory:
+        """A run of an agent: turns → atoms → episodes → a profile of lessons.
+
+        A number that is given is written to the run; None keeps what the file has, else 10 turns between two
+        extractions, 25 between two episodes, 20 atoms in the working set, 5 current episodes. No extractor: the
+        ready-made ones (`extractors.default_extractor`); no classifier: phases OPENING, GROWTH, PLATEAU, DECLINE,
+        RECOVERY and a summary of rewards.
+        """
+        return AgentMemory(
+            self._services,
+            self.namespace,
+            run,
+            atom_extractor=atom_extractor,
+            episode_classifier=episode_classifier,
+            retro_classifier=retro_classifier,
+            extract_every=extract_every,
+            episode_every=episode_every,
+            max_atoms=max_atoms,
+            max_episodes=max_episodes,
+        )
+
+    def prior_run_notes(self, profile_id: str, last: int = 1) -> Notes | None:
+        """The newest notes of a profile, or the `last` ones with the newest at the end; None when it has none. Text
+        that can render itself fenced as data (`.to_prompt()`)."""
+        return profiles.prior_notes(self._services, self.namespace, profile_id, last)
+
+    def export_profiles(self, folder: str | os.PathLike[str]) -> builtins.list[Path]:
+        """Writes `<profile_id>.md` files, each with the notes of all its runs, newest first; returns their paths. A
+        profile whose name no file can have gets what can be kept of it and a digest."""
+        return profiles.export(self._services, self.namespace, folder)
+
+    # --- work that waits --------------------------------------------------------------------------------------
+
+    def work(self, limit: int | None = None, force: bool = False) -> int:
+        """Does what is due in this namespace, `limit` pieces at most, and returns how many were done. What failed is
+        tried again after 30 s, 2 min, 10 min, then every hour; `force` tries it at once."""
+        return run_flow(self._services, self._work(limit, force))
+
+    async def awork(self, limit: int | None = None, force: bool = False) -> int:
+        """`work` for async callers."""
+        return await arun_flow(self._services, self._work(limit, force))
+
+    def _work(self, limit: int | None, force: bool) -> Flow[int]:
+        most = None if limit is None else as_int(limit, "limit", low=0)
+        done = 0
+        for drain in _DRAINS:
+            room = None if most is None else most - done
+            done += yield from drain(self._services, self.namespace, limit=room, force=force)
+        self._services.embedding.settle(self._services)
+        return done
+
     # --- import -----------------------------------------------------------------------------------------------
 
     def import_conversation(
@@ -254,4 +334,6 @@ class Memory:
     aimport_conversation = in_thread(import_conversation)
     asearch = in_thread(search)
     areembed = in_thread(reembed)
+    aprior_run_notes = in_thread(prior_run_notes)
+    aexport_profiles = in_thread(export_profiles)
     aclose = in_thread(close)

@@ -58,6 +58,11 @@ def setting(connection: sqlite3.Connection, key: str, *, session: int = 0) -> An
     return None if row is None else row[0]
 
 
+def own_settings(connection: sqlite3.Connection, session: int) -> dict[str, Any]:
+    """The settings that a session has of its own."""
+    return dict(connection.execute("select key, value from setting where session = ?", (session,)).fetchall())
+
+
 def set_setting(tx: sqlite3.Connection, key: str, value: object, *, namespace: int = 0, session: int = 0) -> None:
     """Writes a setting, if it differs."""
     tx.execute(

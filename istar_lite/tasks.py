@@ -264,7 +264,7 @@ def call_host(rules: Callable[..., T], *arguments: Any) -> T:
     that the work is kept and the host's turn goes on; what means "stop" passes."""
     try:
         return rules(*arguments)
-    except Exception as error:  # noqa: BLE001 - a host's rules may raise anything
+    except Exception as error:  # a host's rules may raise anything
         raise CallFailed(f"{type(error).__name__}: {error}") from error
 
 
