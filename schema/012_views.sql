@@ -55,11 +55,12 @@ when new.kind in ('turn', 'atom', 'episode', 'profile', 'message', 'memory', 'ob
   select raise(abort, 'a document stands for a row of the table that its kind names: write that row, the document follows');
 end;
 
-create trigger session_delete after delete on session begin
-  delete from turn where session = old.id;
-  delete from atom where session = old.id;
-  delete from episode where session = old.id;
+-- Before, not after: what rests on others goes first, and while its session is there to say what its search row is.
+create trigger session_delete before delete on session begin
   delete from profile where session = old.id;
+  delete from episode where session = old.id;
+  delete from atom where session = old.id;
+  delete from turn where session = old.id;
   delete from reflection where session = old.id;
   delete from observation where session = old.id;
   delete from exchange where session = old.id;
@@ -70,7 +71,7 @@ create trigger session_delete after delete on session begin
   delete from setting where session = old.id;
 end;
 
-create trigger namespace_delete after delete on namespace begin
+create trigger namespace_delete before delete on namespace begin
   delete from session where namespace = old.id;
   delete from profile where namespace = old.id;
   delete from memory where namespace = old.id;
@@ -79,6 +80,178 @@ create trigger namespace_delete after delete on namespace begin
   delete from model_call where namespace = old.id;
   delete from tombstone where namespace = old.id;
   delete from setting where namespace = old.id;
+end;
+
+-- A name or an owner that is changed by hand: writing the rows once more brings their search rows along.
+create trigger session_renamed after update of name, namespace on session
+when new.name is not old.name or new.namespace is not old.namespace begin
+  update turn set text = text where session = new.id;
+  update atom set content = content where session = new.id;
+  update episode set narrative = narrative where session = new.id;
+  update profile set text = text where session = new.id;
+  update message set content = content where session = new.id;
+  update observation set text = text where session = new.id;
+  update reflection set text = text where session = new.id;
+end;
+
+-- A shell's `replace` by name would put a new row, with a new id, in the place of one that others refer to.
+create trigger namespace_known before insert on namespace
+when exists (select 1 from namespace where name = new.name) begin
+  select raise(ignore);
+end;
+
+create trigger session_known before insert on session
+when exists (select 1 from session where namespace = new.namespace and name = new.name and kind = new.kind) begin
+  select raise(ignore);
+end;
+
+-- By id it keeps the id but fires no update.
+create trigger session_replaced after insert on session
+when exists (select 1 from document where session = new.id) begin
+  update message set content = content where session = new.id;
+  update observation set text = text where session = new.id;
+  update reflection set text = text where session = new.id;
+end;
+
+create trigger setting_kept before delete on setting
+when old.key in ('format', 'schema_version') and old.namespace = 0 and old.session = 0 begin
+  select raise(ignore);
+end;
+
+create trigger emotion_felt before delete on emotion when exists (select 1 from memory where emotion = old.name) begin
+  select raise(abort, 'there are memories of this emotion');
+end;
+
+-- An exchange has no search row of its own that would take these along.
+create trigger exchange_links_gone after delete on exchange begin
+  delete from tag where kind = 'exchange' and row = old.id;
+  delete from source where kind = 'exchange' and row = old.id;
+  delete from source where source_kind = 'exchange' and source_row = old.id;
+  delete from recall_hit where kind = 'exchange' and row = old.id;
+end;
+
+-- Search rows follow: what is written into them by hand would be undone by the next write of the row.
+create trigger document_follows before update of kind, row, namespace, session, position, speaker, title, external_id,
+  occurred_at, status, stale, ended_at, expires_at on document
+when (new.kind in ('turn', 'atom', 'episode', 'profile', 'message', 'memory', 'observation', 'reflection')
+    or old.kind in ('turn', 'atom', 'episode', 'profile', 'message', 'memory', 'observation', 'reflection'))
+  and (new.kind, new.namespace, new.session, new.position, new.speaker, new.title, new.external_id, new.occurred_at,
+    new.status, new.stale, new.ended_at, new.expires_at)
+  is not (old.kind, old.namespace, old.session, old.position, old.speaker, old.title, old.external_id, old.occurred_at,
+    old.status, old.stale, old.ended_at, old.expires_at)
+  and not exists (select 1 from findable where kind = new.kind and row = new.row
+    and (namespace, session, position, speaker, title, external_id, occurred_at, status, stale, ended_at, expires_at)
+    is (new.namespace, new.session, new.position, new.speaker, new.title, new.external_id, new.occurred_at,
+      new.status, new.stale, new.ended_at, new.expires_at)) begin
+  select raise(abort, 'a document follows the row that it stands for: change that row');
+end;
+
+create trigger document_spaced_follows before update of cjk on document
+when new.cjk is not old.cjk and replace(coalesce(new.cjk, ''), ' ', '') <> case
+  when new.text glob '*[⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]*' then replace(new.text, ' ', '') else '' end begin
+  select raise(abort, 'a document follows the row that it stands for: change that row');
+end;
+
+create trigger document_known before insert on document
+when exists (select 1 from document where kind = new.kind and row = new.row)
+  and exists (select 1 from findable where kind = new.kind and row = new.row) begin
+  select raise(ignore);
+end;
+
+-- Documents of a host's own kinds may be replaced: not without their delete trigger, which clears the full text.
+create trigger document_replaced before insert on document
+when exists (select 1 from document where id = new.id or (kind = new.kind and row = new.row))
+  and not exists (select 1 from findable where kind = new.kind and row = new.row) begin
+  delete from document where id = new.id or (kind = new.kind and row = new.row);
+end;
+
+create trigger embedding_model_known before insert on embedding_model
+when exists (select 1 from embedding_model where name = new.name and dimension = new.dimension) begin
+  select raise(ignore);
+end;
+
+create trigger embedding_model_gone after delete on embedding_model begin
+  delete from embedding where model = old.id;
+end;
+
+create trigger embedding_model_changed after update of name, dimension on embedding_model
+when new.name is not old.name or new.dimension <> old.dimension begin
+  delete from embedding where model = new.id;
+end;
+
+-- Ids that are changed by hand: what names the row by its id follows.
+create trigger document_row_moved after update of row on document when new.row <> old.row begin
+  update tag set row = new.row where kind = new.kind and row = old.row;
+  update source set row = new.row where kind = new.kind and row = old.row;
+  update source set source_row = new.row where source_kind = new.kind and source_row = old.row;
+  update recall_hit set row = new.row where kind = new.kind and row = old.row;
+end;
+
+create trigger document_moved after update of id on document when new.id <> old.id begin
+  update embedding set document = new.id where document = old.id;
+end;
+
+create trigger embedding_model_moved after update of id on embedding_model when new.id <> old.id begin
+  update embedding set model = new.id where model = old.id;
+end;
+
+create trigger namespace_moved after update of id on namespace when new.id <> old.id begin
+  update session set namespace = new.id where namespace = old.id;
+  update profile set namespace = new.id where namespace = old.id;
+  update memory set namespace = new.id where namespace = old.id;
+  update memory_key set namespace = new.id where namespace = old.id;
+  update recall set namespace = new.id where namespace = old.id;
+  update task set namespace = new.id where namespace = old.id;
+  update model_call set namespace = new.id where namespace = old.id;
+  update tombstone set namespace = new.id where namespace = old.id;
+  update setting set namespace = new.id where namespace = old.id;
+end;
+
+create trigger session_moved after update of id on session when new.id <> old.id begin
+  update turn set session = new.id where session = old.id;
+  update atom set session = new.id where session = old.id;
+  update episode set session = new.id where session = old.id;
+  update profile set session = new.id where session = old.id;
+  update message set session = new.id where session = old.id;
+  update exchange set session = new.id where session = old.id;
+  update observation set session = new.id where session = old.id;
+  update reflection set session = new.id where session = old.id;
+  update recall set session = new.id where session = old.id;
+  update task set session = new.id where session = old.id;
+  update model_call set session = new.id where session = old.id;
+  update setting set session = new.id where session = old.id;
+end;
+
+create trigger task_moved after update of id on task when new.id <> old.id begin
+  update model_call set task = new.id where task = old.id;
+end;
+
+create trigger episode_moved after update of id on episode when new.id <> old.id begin
+  update episode_history set episode = new.id where episode = old.id;
+end;
+
+create trigger profile_moved after update of id on profile when new.id <> old.id begin
+  update profile_rule set profile = new.id where profile = old.id;
+end;
+
+create trigger message_moved after update of id on message when new.id <> old.id begin
+  update exchange set prompt = new.id where prompt = old.id;
+  update exchange set response = new.id where response = old.id;
+end;
+
+create trigger exchange_moved after update of id on exchange when new.id <> old.id begin
+  update tag set row = new.id where kind = 'exchange' and row = old.id;
+  update source set row = new.id where kind = 'exchange' and row = old.id;
+  update source set source_row = new.id where source_kind = 'exchange' and source_row = old.id;
+  update recall_hit set row = new.id where kind = 'exchange' and row = old.id;
+end;
+
+create trigger memory_moved after update of id on memory when new.id <> old.id begin
+  update memory_key set memory = new.id where memory = old.id;
+end;
+
+create trigger recall_moved after update of id on recall when new.id <> old.id begin
+  update recall_hit set recall = new.id where recall = old.id;
 end;
 
 -- ---------------------------------------------------------------------------------------------------------------
