@@ -467,7 +467,7 @@ def items(connection: sqlite3.Connection, ids: Sequence[int]) -> list[MemoryItem
 def item(row: sqlite3.Row) -> MemoryItem:
     """A row of `memory`, with its tags as JSON in `tags`, as a model."""
     names = ("last_accessed_at", "occurred_at", "recorded_at", "expires_at", "ended_at")
-    times = {name: None if row[name] is None else from_text(row[name]) for name in names}
+    times: dict[str, Any] = {name: None if row[name] is None else from_text(row[name]) for name in names}
     plain = ("id", "text", "importance", "emotion", "status", "key", "stability", "access_count", "mention_count")
     return MemoryItem(
         **{name: row[name] for name in (*plain, "ended_by")},

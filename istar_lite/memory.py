@@ -11,12 +11,26 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from istar_lite import atoms, browse, episodes, importing, places, profiles, recall, tasks
+from istar_lite import (
+    atoms,
+    browse,
+    consolidation,
+    episodes,
+    exchanges,
+    importing,
+    memories,
+    places,
+    profiles,
+    recall,
+    tasks,
+)
 from istar_lite.agent import AgentMemory
+from istar_lite.chat import Chat
 from istar_lite.clock import Clock, Instant, wall_clock
 from istar_lite.database import Durability, File
 from istar_lite.embedders import EmbedderLike
@@ -28,6 +42,7 @@ from istar_lite.models import (
     Budget,
     EpisodeClassifier,
     Imported,
+    MemoryItem,
     Notes,
     Page,
     Results,
@@ -42,8 +57,9 @@ from istar_lite.values import as_int, as_name
 if TYPE_CHECKING:
     import sqlite_utils
 
-# What `work` drains, in this order: atoms go into episodes, episodes into retrospectives.
-_DRAINS = (atoms.drain, episodes.drain, profiles.drain)
+# What `work` drains, in this order: atoms go into episodes, episodes into retrospectives, extracted statements into
+# consolidated ones.
+_DRAINS = (atoms.drain, episodes.drain, profiles.drain, exchanges.drain, consolidation.drain)
 
 
 class Memory:
@@ -275,6 +291,86 @@ class Memory:
         profile whose name no file can have gets what can be kept of it and a digest."""
         return profiles.export(self._services, self.namespace, folder)
 
+    # --- chat, and memories told directly ---------------------------------------------------------------------
+
+    def chat(self, session: str = "default") -> Chat:
+        """A conversation: exchanges, and the memories taken out of them."""
+        return Chat(self._services, self.namespace, session)
+
+    def remember(
+        self,
+        text: str,
+        *,
+        importance: float = 0.7,
+        emotion: str = "neutral",
+        tags: Iterable[str] = (),
+        occurred_at: Instant | None = None,
+        ttl: float | timedelta | None = None,
+        key: str | None = None,
+    ) -> MemoryItem:
+        """Keeps a statement; no model is asked. One that is held already (equal but for case, spaces and final
+        punctuation) is counted, and keeps its text, importance and first date.
+
+        `importance`: 0 to 1. `occurred_at`: when it came to be true or was said, default now. `ttl`: seconds or a
+        timedelta, counted from `occurred_at` or from now, whichever is later; past it the memory is no longer found.
+        `key`: an idempotency key, unique in the namespace; with another text it is `BadInput`. A text that was
+        forgotten may be told again by the host itself.
+        """
+        now = self._services.now()
+        told = memories.statement(
+            self._services,
+            text,
+            importance=importance,
+            emotion=emotion,
+            tags=tags,
+            occurred_at=occurred_at,
+            ttl=ttl,
+            key=key,
+            now=now,
+        )
+        return memories.remember(self._services, self.namespace, [told])[0]
+
+    def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> builtins.list[MemoryItem]:
+        """`remember` for many, all or nothing: texts, or dicts with the names of `remember`'s arguments."""
+        told = memories.statements(self._services, items, self._services.now())
+        return memories.remember(self._services, self.namespace, told)
+
+    def supersede(
+        self,
+        id: int,
+        text: str,
+        *,
+        importance: float = 0.7,
+        emotion: str = "neutral",
+        tags: Iterable[str] = (),
+        occurred_at: Instant | None = None,
+        ttl: float | timedelta | None = None,
+        key: str | None = None,
+    ) -> MemoryItem:
+        """Corrects the memory `id`: it is closed, with when and by what, and `text` takes its place.
+
+        Event time decides: a correction dated before what it corrects becomes part of its history, one dated
+        between two versions ends the earlier and is ended by the later. Exactly one version is live afterwards.
+        """
+        now = self._services.now()
+        told = memories.statement(
+            self._services,
+            text,
+            importance=importance,
+            emotion=emotion,
+            tags=tags,
+            occurred_at=occurred_at,
+            ttl=ttl,
+            key=key,
+            now=now,
+        )
+        return memories.supersede(self._services, self.namespace, id, told, dated=occurred_at is not None)
+
+    def restore(self, kind: str, id: int) -> Row:
+        """Reopens a row that was superseded, merged or evicted, and gives it; what had taken its place stays too.
+        `BadInput` where another live memory says the same."""
+        return memories.restore(self._services, self.namespace, kind, id)
+
     # --- work that waits --------------------------------------------------------------------------------------
 
     def work(self, limit: int | None = None, force: bool = False) -> int:
@@ -331,6 +427,10 @@ class Memory:
     # --- async twins ------------------------------------------------------------------------------------------
 
     asnapshot = in_thread(snapshot)
+    aremember = in_thread(remember)
+    aremember_many = in_thread(remember_many)
+    asupersede = in_thread(supersede)
+    arestore = in_thread(restore)
     aimport_conversation = in_thread(import_conversation)
     asearch = in_thread(search)
     areembed = in_thread(reembed)

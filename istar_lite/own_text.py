@@ -27,9 +27,8 @@ ANYWHERE = 5  # words from which on a sentence is recognised inside another one
 HEAD = 3  # words by which candidates are looked up
 
 # One CJK character counts as a word: such text has no spaces, and one token per run would be recognised only whole.
-_WORD = re.compile(
-    r"[⺀-⻿々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ]|[^\W_⺀-⻿々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ]+"
-)
+_CJK = "⺀-⻿々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ"
+_WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
 _LETTER = re.compile(r"[^\W\d_]")
 # What may stand before or behind a sentence: nothing, a line break, another sentence's end, marks of lists and quotes.
