@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from istar_lite import places
-from istar_lite.clock import from_text
+from istar_lite.clock import epoch, from_text
 from istar_lite.embedders import STATIC
 from istar_lite.models import Hit, Results, Source
 from istar_lite.recall import explain, floor, signals, vectors, words
@@ -109,16 +109,14 @@ class _Search:
         ranking = signals.first_round(
             scope, query, evidence.values, candidates, self._mentions(scope, query), max(POOL, 2 * request.k)
         )
-        rows = self._rows(scope.ids[ranking.pool])
-        self._mark(scope, query, ranking.pool, rows)
-        ranking = signals.second_round(scope, query, ranking, self._prior(scope, ranking.pool, rows))
-        order = self._order(scope, ranking, evidence, rows)
+        self._mark(scope, ranking.pool)
+        ranking = signals.second_round(scope, query, ranking, self._prior(scope.ids[ranking.pool]))
+        order = self._order(scope, ranking, evidence)
         best = order[: request.k]
         kept = best[self._passes(query, evidence, candidates, ranking, best)]
-        mode = "hybrid" if len(evidence.values) > 1 else "words"
         results = Results(
-            hits=tuple(self._hit(rows[int(scope.ids[at])], ranking, query, int(at)) for at in kept),
-            mode=mode,
+            hits=self._hits(scope, query, ranking, kept),
+            mode="hybrid" if len(evidence.values) > 1 else "words",
             filtered=len(best) - len(kept),
             query=request.query,
         )
@@ -130,7 +128,7 @@ class _Search:
     def _candidates(self, scope: Scope) -> Flags:
         """Which documents pass every filter. With `as_of`: what held on that day, whatever became of it since."""
         request = self.request
-        now = self._day(request.as_of or self.services.now())
+        now = _julian_day(request.as_of or self.services.now())
         passes = np.ones(len(scope), bool)
         if request.as_of is not None:
             passes &= (scope.day <= now) & (scope.ended > now) & (scope.expires > now)
@@ -140,17 +138,14 @@ class _Search:
         if request.kinds is not None:
             passes &= np.isin(scope.kind, [at for at, kind in enumerate(scope.kinds) if kind in request.kinds])
         if request.since is not None:
-            passes &= scope.day >= self._day(request.since)
+            passes &= scope.day >= _julian_day(request.since)
         if request.until is not None:
-            passes &= scope.day < self._day(request.until)
+            passes &= scope.day < _julian_day(request.until)
         if request.tags:
             tagged = np.zeros(len(scope), bool)
             tagged[scope.places(self._tagged())] = True
             passes &= tagged
         return passes
-
-    def _day(self, stored: str) -> float:
-        return float(self.connection.execute("select julianday(?)", (stored,)).fetchone()[0])
 
     def _tagged(self) -> Ints:
         """Documents that carry all the tags."""
@@ -158,7 +153,7 @@ class _Search:
             "select document.id from tag join document on document.kind = tag.kind and document.row = tag.row"
             " where tag.tag in (select value from json_each(?1)) group by document.id having count(*) = ?2",
             (json.dumps(self.request.tags), len(self.request.tags)),
-        )
+        ).fetchall()
         return np.asarray([row[0] for row in rows], np.int64)
 
     # --- evidence ---------------------------------------------------------------------------------------------
@@ -191,47 +186,39 @@ class _Search:
 
     # --- the last sorting -------------------------------------------------------------------------------------
 
-    def _rows(self, ids: Ints) -> dict[int, Row]:
-        cursor = self.connection.execute(
-            "select document.id, document.kind, row, title, text, speaker, external_id, occurred_at, status,"
-            " session.name as session from document left join session on session.id = document.session"
-            " where document.id in (select value from json_each(?))",
-            (json.dumps(ids.tolist()),),
-        )
-        return {row["id"]: row for row in cursor}
-
-    def _mark(self, scope: Scope, query: Query, pool: Ints, rows: Mapping[int, Row]) -> None:
+    def _mark(self, scope: Scope, pool: Ints) -> None:
         """Makes the marks known of the pool and of those before it; they are kept with the scope."""
         before = scope.links()[0][pool]
-        needed = np.unique(np.concatenate([pool, before[before >= 0]]))
-        unknown = needed[scope.marks[needed] == 0]
+        needed = np.concatenate([pool, before[before >= 0]])
+        unknown = np.unique(needed[scope.marks[needed] == 0])
         if not len(unknown):
             return
-        texts = {id: row["text"] for id, row in rows.items()}
-        others = [id for id in scope.ids[unknown].tolist() if id not in texts]
-        if others:
-            texts.update(
-                self.connection.execute(
-                    "select id, text from document where id in (select value from json_each(?))", (json.dumps(others),)
-                ).fetchall()
-            )
+        texts = dict(self._of(scope.ids[unknown], "select id, text from document where id"))
         names = {word.lower() for speaker in scope.speakers for word in speaker.split()}
-        for at in unknown.tolist():
-            scope.marks[at] = read_marks(texts.get(int(scope.ids[at]), ""), names)
+        for at, id in zip(unknown.tolist(), scope.ids[unknown].tolist(), strict=True):
+            scope.marks[at] = read_marks(texts.get(id, ""), names)
 
-    def _prior(self, scope: Scope, pool: Ints, rows: Mapping[int, Row]) -> Floats:
+    def _of(self, ids: Ints, select: str) -> list[Any]:
+        """Rows of these documents, by a statement that ends in the name of their id."""
+        rows: list[Any] = self.connection.execute(
+            f"{select} in (select value from json_each(?))", (json.dumps(ids.tolist()),)
+        ).fetchall()
+        return rows
+
+    def _prior(self, ids: Ints) -> Floats:
+        result = np.ones(len(ids))
         if self.request.prior is None:
-            return np.ones(len(pool))
-        known = [(at, rows[id]) for at, id in enumerate(scope.ids[pool].tolist()) if id in rows]
-        result = np.ones(len(pool))
-        given = self.request.prior([(row["kind"], row["row"]) for _, row in known])
-        result[[at for at, _ in known]] = np.asarray(given, np.float64)
+            return result
+        rows = self._of(ids, "select id, kind, row from document where id")
+        place = {id: at for at, id in enumerate(ids.tolist())}
+        given = self.request.prior([(row["kind"], row["row"]) for row in rows])
+        result[[place[row["id"]] for row in rows]] = np.asarray(given, np.float64)
         return result
 
-    def _order(self, scope: Scope, ranking: signals.Ranking, evidence: _Evidence, rows: Mapping[int, Row]) -> Ints:
+    def _order(self, scope: Scope, ranking: signals.Ranking, evidence: _Evidence) -> Ints:
         """Places of the pool, best first. Where nothing but words was compared, what holds none of them and is near
         none that does is no find; where vectors were, everything was compared."""
-        pool = ranking.pool[[int(id) in rows for id in scope.ids[ranking.pool]]]
+        pool = ranking.pool
         raw = ranking.raw[pool]
         likeness: Floats = np.sum([np.nan_to_num(values[pool]) for values in evidence.values.values()], axis=0)
         found = (raw > 0) | (likeness > 0)
@@ -251,28 +238,38 @@ class _Search:
 
     # --- results ----------------------------------------------------------------------------------------------
 
-    def _hit(self, row: Row, ranking: signals.Ranking, query: Query, at: int) -> Hit:
+    def _hits(self, scope: Scope, query: Query, ranking: signals.Ranking, places: Ints) -> tuple[Hit, ...]:
+        links = np.stack(scope.links())[:, places] if self.request.sources else np.zeros((0, len(places)), np.int64)
+        wanted = np.concatenate([places, links[links >= 0]])
+        rows = {row["id"]: row for row in self._of(scope.ids[wanted], f"{_ROW} where document.id")}
+        hits = []
+        for number, (at, id) in enumerate(zip(places.tolist(), scope.ids[places].tolist(), strict=True)):
+            if id in rows:  # the scope may know what came after this connection's state of the file
+                beside = [rows.get(int(scope.ids[link])) for link in links[:, number] if link >= 0]
+                hits.append(self._hit(rows[id], beside, ranking, query, at))
+        return tuple(hits)
+
+    def _hit(self, row: Row, beside: Sequence[Row | None], ranking: signals.Ranking, query: Query, at: int) -> Hit:
+        raw = float(ranking.raw[at])
         return Hit(
             kind=row["kind"],
             id=row["row"],
             text=row["text"],
             title=row["title"],
-            score=float(signals.score_of(float(ranking.raw[at]))),
+            score=float(signals.score_of(raw)),
             session=row["session"],
             speaker=row["speaker"],
             occurred_at=from_text(row["occurred_at"]),
             external_id=row["external_id"],
             status=row["status"],
-            sources=self._sources(row) if self.request.sources else (),
+            sources=self._sources(row, beside) if self.request.sources else (),
             explain=explain.explain(ranking, query, at) if self.request.explain else None,
         )
 
-    def _sources(self, row: Row) -> tuple[Source, ...]:
+    def _sources(self, row: Row, beside: Sequence[Row | None]) -> tuple[Source, ...]:
         """The rows a hit rests on; for a turn or message, those beside it in its session."""
-        if row["kind"] in ("turn", "message"):
-            found = _beside(self.connection, row["id"])
-        else:
-            found = list(_rests_on(self.connection, row["kind"], row["row"]))
+        if row["kind"] not in ("turn", "message"):
+            beside = _rests_on(self.connection, row["kind"], row["row"])
         return tuple(
             Source(
                 kind=source["kind"],
@@ -283,7 +280,8 @@ class _Search:
                 occurred_at=from_text(source["occurred_at"]),
                 external_id=source["external_id"],
             )
-            for source in found
+            for source in beside
+            if source is not None
         )
 
     def _explain_missing(self, results: Results, order: Ints, kept: Ints) -> None:
@@ -346,25 +344,15 @@ def signal_of(model: Model) -> str:
     return "static" if model.name == STATIC else "neural"
 
 
-_SOURCE = (
-    "select document.kind, document.row, document.text, document.speaker, document.occurred_at, document.external_id,"
+def _julian_day(stored: str) -> float:
+    """A stored time as SQLite's `julianday` gives it, to the last bit: both divide the same milliseconds."""
+    return (round(epoch(stored) * 1000) + 210_866_760_000_000) / 86_400_000.0
+
+
+_ROW = (
+    "select document.id, document.kind, row, title, text, speaker, external_id, occurred_at, status,"
     " session.name as session from document left join session on session.id = document.session"
 )
-
-
-def _beside(connection: sqlite3.Connection, document: int) -> list[Any]:
-    """The turn or message before and the one after."""
-    found = []
-    for comparison, direction in (("<", "desc"), (">", "asc")):
-        row = connection.execute(
-            f"{_SOURCE} join document as hit on hit.id = ? where document.namespace = hit.namespace"
-            f" and document.session = hit.session and document.kind = hit.kind"
-            f" and document.position {comparison} hit.position order by document.position {direction} limit 1",
-            (document,),
-        ).fetchone()
-        if row is not None:
-            found.append(row)
-    return found
 
 
 def _rests_on(connection: sqlite3.Connection, kind: str, id: int) -> Sequence[Any]:
@@ -376,7 +364,7 @@ def _rests_on(connection: sqlite3.Connection, kind: str, id: int) -> Sequence[An
         for one in level:
             rows = connection.execute(
                 "select source_kind, source_id from provenance where kind = ? and id = ? limit ?", (*one, 4 * SOURCES)
-            )
+            ).fetchall()
             below.update(dict.fromkeys((str(row[0]), int(row[1])) for row in rows))
         leaves.update(dict.fromkeys(one for one in below if one[0] in ("turn", "message")))
         level = [one for one in below if one[0] not in ("turn", "message")]
@@ -387,4 +375,4 @@ def _rests_on(connection: sqlite3.Connection, kind: str, id: int) -> Sequence[An
 
 
 def _document(connection: sqlite3.Connection, kind: str, id: int) -> list[Any]:
-    return connection.execute(f"{_SOURCE} where document.kind = ? and document.row = ?", (kind, id)).fetchall()
+    return connection.execute(f"{_ROW} where document.kind = ? and document.row = ?", (kind, id)).fetchall()

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 KEPT = 64  # scopes; the least recently asked goes first
 KEPT_DOCUMENTS = 400_000  # in all of them together
-MATRIX = 50_000  # vectors of a scope held as float32; beyond, as int8, which takes a quarter and is slower
 FEW = 2_000  # changes that are taken in one by one; more of them, and reading the scope anew is cheaper
 
 _COLUMNS = (
@@ -274,13 +273,7 @@ def _add_vectors(scope: Scope, model: Model, rows: Sequence[tuple[Any, ...]]) ->
     if not usable:
         return
     steps = np.frombuffer(b"".join(blob for _, blob in usable), np.int8).reshape(len(usable), model.dimension)
-    norms = np.maximum(np.sqrt(np.einsum("ij,ij->i", steps, steps, dtype=np.int64)), 1).astype(np.float32)
-    if not len(held.rows) and len(steps) > MATRIX:
-        held.rows = np.zeros((0, model.dimension), np.int8)
-    if held.rows.dtype == np.float32:
-        held.rows = _joined(held.rows, steps.astype(np.float32) / norms[:, None], np.float32)
-        norms = np.ones(len(steps), np.float32)
-    else:
-        held.rows = _joined(held.rows, steps, np.int8)
-    held.norms = _joined(held.norms, norms, np.float32)
+    lengths = np.sqrt(np.einsum("ij,ij->i", steps, steps, dtype=np.int64))
+    held.rows = _joined(held.rows, steps, np.int8)
+    held.norms = _joined(held.norms, np.maximum(lengths, 1), np.float32)
     held.owner = _joined(held.owner, owner, np.int64)

@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from istar_lite.recall.scope import Floats, Vectors
 
@@ -17,31 +18,29 @@ if TYPE_CHECKING:
     from istar_lite.database import sqlite3
     from istar_lite.embedding import Model
 
-BLOCK = 8192  # int8 rows turned into float32 at a time: a block stays in the processor's cache
+BLOCK = 512  # rows turned into float32 at a time: a block stays in the processor's cache
 
 
 def by_matrix(vectors: Vectors, query: Floats, count: int) -> Floats:
     """The best cosine of each document's passages, shape (count,); NaN where a document has no vector."""
-    result = np.full(count, np.nan)
-    if not len(vectors.rows):
-        return result
-    cosines = _products(vectors, np.asarray(query, np.float32)) / vectors.norms
+    cosines = products(vectors.rows, query) / vectors.norms
     owner = vectors.owner
-    if len(owner) == count and bool((owner[1:] > owner[:-1]).all()) and owner[0] >= 0:
-        return cosines.astype(np.float64)  # one passage each: the usual case
-    living = owner >= 0
+    if len(owner) == count and bool((owner == np.arange(count)).all()):  # one passage each: the usual case
+        return cosines.astype(np.float64)
     best = np.full(count, -np.inf)
+    living = owner >= 0
     np.maximum.at(best, owner[living], cosines[living])
-    known = best > -np.inf
-    result[known] = best[known]
+    best[best == -np.inf] = np.nan
+    return best
+
+
+def products(rows: npt.NDArray[np.int8], query: Floats) -> Floats:
+    """Rows times query. `vecdot` and not `@`, whose threads cost ten times the CPU on matrices of this size."""
+    sought = np.asarray(query, np.float32)
+    result = np.empty(len(rows), np.float32)
+    for at in range(0, len(rows), BLOCK):
+        result[at : at + BLOCK] = np.vecdot(rows[at : at + BLOCK].astype(np.float32), sought)
     return result
-
-
-def _products(vectors: Vectors, query: Floats) -> Floats:
-    if vectors.rows.dtype == np.float32:
-        return np.asarray(vectors.rows @ query)
-    blocks = range(0, len(vectors.rows), BLOCK)
-    return np.concatenate([vectors.rows[at : at + BLOCK].astype(np.float32) @ query for at in blocks])
 
 
 def by_numpy(connection: sqlite3.Connection, model: Model, ids: list[int], query: Floats) -> dict[int, float]:
