@@ -405,7 +405,8 @@ class Memory:
         """Brings in a conversation kept elsewhere: a path, or the list or dict that such a file holds.
 
         `format`: "messages" (JSON lines or a list of `role`/`speaker`, `content`/`text`, `timestamp`, `session`,
-        `id`), "locomo", "chatgpt", "claude", "llm"; None recognises it. `session` names what the source leaves
+        `id`), "locomo", "chatgpt", "claude", "llm" (its log database), and, coming in as memories, "mem0" and
+        "mcp-memory" (the JSON lines of the MCP server-memory); None recognises it. `session` names what the source leaves
         unnamed (default: the file's name) and stands before the names that it gives: `<session>/<own name>`.
         Times without an offset are local, numbers are epoch seconds, or milliseconds from 1e11 on. A message
         without a time takes that of the one before it, the first the present. `dry_run` counts and writes nothing.
@@ -418,6 +419,7 @@ class Memory:
             self._services,
             self.namespace,
             source,
+            remember=self.remember_many,
             format=format,
             session=session,
             dry_run=dry_run,

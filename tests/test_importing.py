@@ -393,6 +393,42 @@ def test_a_log_of_llm_comes_in_from_both_layouts(memory: Memory, tmp_path: Path)
     assert log.read_bytes() == before
 
 
+def test_memories_of_mem0_come_in_with_date_and_tags(memory: Memory, tmp_path: Path) -> None:
+    rows = [
+        {"id": "m1", "memory": "Likes green tea", "created_at": "2025-01-02T03:04:05-07:00", "categories": ["taste"]},
+        {"id": "m2", "memory": " ", "created_at": "2025-01-02"},
+    ]
+    source = tmp_path / "mem0.json"
+    source.write_text(json.dumps({"results": rows}))
+    done = memory.import_conversation(source)
+    assert (done.memories, done.messages, [number for number, _ in done.errors]) == (1, 0, [2])
+    assert memory.import_conversation(source, dry_run=True).skipped == 1
+    again = memory.import_conversation(source)
+    (item,) = memory.list("memory")
+    assert (again.memories, again.skipped, item.text, item.mention_count) == (0, 1, "Likes green tea", 1)
+    assert item.occurred_at.isoformat() == "2025-01-02T10:04:05+00:00"
+    rows[0]["memory"] = "Likes black tea"
+    assert "another text" in memory.import_conversation(rows).errors[0][1]
+
+
+def test_a_graph_of_the_mcp_server_memory_becomes_statements(memory: Memory, tmp_path: Path) -> None:
+    source = write_lines(
+        tmp_path / "memory.jsonl",
+        {"type": "entity", "name": "Ana", "entityType": "person", "observations": ["plays chess", "lives alone"]},
+        {"type": "relation", "from": "Ana", "to": "Lisbon", "relationType": "lives_in"},
+        {"type": "entity", "name": "Odd"},
+    )
+    done = memory.import_conversation(source)
+    assert (done.memories, [number for number, _ in done.errors]) == (3, [3])
+    assert [item.text for item in memory.list("memory")] == [
+        "Ana: plays chess",
+        "Ana: lives alone",
+        "Ana lives in Lisbon",
+    ]
+    assert memory.import_conversation(source).memories == 0
+    assert {item.mention_count for item in memory.list("memory")} == {1}
+
+
 def test_another_programs_database_is_refused(memory: Memory, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "other.db") as other:
         other.execute("create table t (x)")

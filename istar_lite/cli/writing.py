@@ -8,7 +8,7 @@ import click
 
 from istar_lite.cli.common import NOTHING, counted, memory_command, print_json, progress, writing
 
-IMPORT_FORMATS = ("messages", "locomo", "chatgpt", "claude", "llm")
+IMPORT_FORMATS = ("messages", "locomo", "chatgpt", "claude", "llm", "mem0", "mcp-memory")
 
 
 @memory_command("import")
@@ -26,7 +26,8 @@ def import_(
     dry_run: bool,
 ) -> int:
     """Bring in the conversations of SOURCE: messages as JSON lines, LoCoMo JSON, an export of ChatGPT or Claude (the
-    archive, its folder or conversations.json), or the log database of llm. The same source again adds nothing."""
+    archive, its folder or conversations.json), the log database of llm; or the statements that mem0 or the MCP
+    server-memory kept. The same source again adds nothing."""
     with writing(file, namespace, create=True) as memory, progress("importing") as on_progress:
         done = memory.import_conversation(
             source, format=format_name, session=session, dry_run=dry_run, on_progress=on_progress
@@ -39,7 +40,10 @@ def import_(
     verb = "would import" if dry_run else "imported"
     known = f"; {done.skipped:,} were known" if done.skipped else ""
     bad = f"; {counted(len(done.errors), 'problem')}" if done.errors else ""
-    click.echo(f"{verb} {counted(done.messages, 'message')} in {counted(done.sessions, 'session')}{known}{bad}")
+    told = f"{counted(done.memories, 'memory', 'memories')} and " if done.memories else ""
+    gone = f"; {done.forgotten:,} were forgotten here and stay out" if done.forgotten else ""
+    said = f"{told}{counted(done.messages, 'message')} in {counted(done.sessions, 'session')}"
+    click.echo(f"{verb} {said}{known}{gone}{bad}")
     return NOTHING if done.errors else 0
 
 

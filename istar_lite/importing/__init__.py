@@ -15,7 +15,7 @@ from istar_lite.errors import BadInput
 from istar_lite.importing import exports, facts, llm_logs, locomo, messages
 from istar_lite.importing.items import Item, Numbered, Unreadable
 from istar_lite.importing.source import Source, open_source
-from istar_lite.importing.writing import BATCH, Writer
+from istar_lite.importing.writing import BATCH, Remember, Writer
 from istar_lite.models import Imported
 from istar_lite.values import as_name
 
@@ -52,6 +52,7 @@ def import_conversation(
     namespace: str,
     source: object,
     *,
+    remember: Remember,
     format: str | None = None,
     session: str | None = None,
     dry_run: bool = False,
@@ -62,7 +63,7 @@ def import_conversation(
         raise BadInput("format", f"{format!r} is none of {', '.join(FORMAT_NAMES)}")
     prefix = None if session is None else as_name(session, "session")
     opened = open_source(source)
-    writer = Writer(services, namespace, prefix, opened.name, dry_run)
+    writer = Writer(services, namespace, prefix, opened.name, dry_run, remember)
     items = _items(opened, format)
     done = 0
     while batch := list(islice(items, BATCH)):

@@ -8,6 +8,7 @@ from typing import Any
 
 from istar_lite.importing.items import Fact, Item, Numbered, Unreadable
 from istar_lite.importing.messages import first_of
+from istar_lite.text import digest
 
 
 def matches_mem0(item: Mapping[str, Any]) -> bool:
@@ -43,7 +44,7 @@ def read_graph(items: Iterable[Numbered]) -> Iterator[Item]:
             yield from _entity(number, item)
         elif item.get("type") == "relation" and all(isinstance(item.get(end), str) for end in ("from", "to")):
             relation = str(item.get("relationType") or "relates to").replace("_", " ")
-            yield Fact(number, f"{item['from']} {relation} {item['to']}", tags=_tags(item["from"], item["to"]))
+            yield _fact(number, f"{item['from']} {relation} {item['to']}", _tags(item["from"], item["to"]))
         else:
             yield Unreadable(number, "is neither an entity nor a relation")
 
@@ -52,9 +53,14 @@ def _entity(number: int, item: Mapping[str, Any]) -> Iterator[Item]:
     name, kind = item.get("name"), item.get("entityType")
     for observation in item["observations"]:
         if isinstance(observation, str) and isinstance(name, str):
-            yield Fact(number, f"{name}: {observation}", tags=_tags(name, kind))
+            yield _fact(number, f"{name}: {observation}", _tags(name, kind))
         else:
             yield Unreadable(number, "holds an observation that is not text")
+
+
+def _fact(number: int, text: str, tags: tuple[str, ...]) -> Fact:
+    """The file gives no ids: a statement is known by what it says."""
+    return Fact(number, text, key=f"mcp-memory/{digest(text)[:16]}", tags=tags)
 
 
 def _tags(*names: Any) -> tuple[str, ...]:

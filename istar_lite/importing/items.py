@@ -24,11 +24,11 @@ class Said(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A statement that another store kept: it becomes a memory."""
+    """A statement that another store kept: it becomes a memory. `key` tells it from the others of its store."""
 
     number: int
     text: Any
-    key: str | None = None
+    key: str
     tags: tuple[str, ...] = ()
     occurred_at: Any = None
 

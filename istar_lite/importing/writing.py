@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ from istar_lite.clock import to_text
 from istar_lite.errors import BadInput
 from istar_lite.importing.items import Fact, Item, Said
 from istar_lite.importing.messages import as_instant
+from istar_lite.text import normalise
 from istar_lite.values import as_name, as_text, to_json
 
 if TYPE_CHECKING:
@@ -31,6 +32,13 @@ _INSERT = (
     "insert into message (session, position, role, speaker, content, parts, tokens, external_id, occurred_at,"
     " recorded_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+_KEYED = """
+select memory.text from memory join namespace on namespace.id = memory.namespace
+where namespace.name = :namespace and (memory.key = :key or memory.id in (
+  select memory_key.memory from memory_key where memory_key.namespace = namespace.id and memory_key.key = :key))
+"""
+# The layer of memories has its own rules for what is told; the facade hands them over.
+Remember = Callable[[Sequence[Mapping[str, Any]]], object]
 
 
 def identity(role: str, speaker: str | None, content: str, occurred_at: str) -> bytes:
@@ -78,6 +86,7 @@ class Writer:
     prefix: str | None
     default_session: str
     dry: bool
+    remember: Remember
     now: str = ""
     messages: int = 0
     memories: int = 0
@@ -87,6 +96,7 @@ class Writer:
     names: set[str] = field(default_factory=set)
     _sessions: dict[tuple[str, str | None], _Session] = field(default_factory=dict)
     _labels: dict[str, str] = field(default_factory=dict)
+    _keys_met: set[str] = field(default_factory=set)
     _counted: set[int] = field(default_factory=set)  # sessions counted in this batch
     _ids_met: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
@@ -99,6 +109,9 @@ class Writer:
             fresh = self._fresh(connection, self._not_forgotten(connection, messages))
             if not self.dry:
                 self._insert(connection, fresh)
+            for item in items:
+                if isinstance(item, Fact):
+                    self._keep(connection, item)
         self.messages += len(fresh)
 
     @contextlib.contextmanager
@@ -258,6 +271,33 @@ class Writer:
             session.by_text[message.identity(with_time=False)] -= 1
             session.by_time[message.identity(with_time=True)] -= 1
         tx.executemany(_INSERT, rows)
+
+    def _keep(self, connection: sqlite3.Connection, fact: Fact) -> None:
+        """One statement of another store; known by its key, so that importing it again does not count it again."""
+        known = connection.execute(_KEYED, {"namespace": self.namespace, "key": fact.key}).fetchone()
+        owner = places.find_namespace(connection, self.namespace)
+        if known is not None or fact.key in self._keys_met:
+            if known is not None and normalise(known[0]) != normalise(str(fact.text)):
+                problem = f"{fact.key!r} is known with another text, which is kept"
+                self.errors.append((fact.number, problem))
+            self.skipped += 1
+        elif owner is not None and tombstones.is_forgotten(connection, owner, str(fact.text)):
+            self.forgotten += 1
+        else:
+            self._keys_met.add(fact.key)
+            self._remember(fact)
+
+    def _remember(self, fact: Fact) -> None:
+        told = {"text": fact.text, "key": fact.key, "tags": fact.tags, "occurred_at": as_instant(fact.occurred_at)}
+        try:
+            if self.dry:
+                self.services.stored_text(fact.text, "text")
+            else:
+                self.remember([told])  # it joins the batch's transaction
+        except BadInput as error:
+            self.errors.append((fact.number, error.problem))
+        else:
+            self.memories += 1
 
     def _row(self, message: _Message, session: int, position: int) -> tuple[Any, ...]:
         return (
