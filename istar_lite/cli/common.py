@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import shutil
 import sys
@@ -44,6 +45,24 @@ def writing(file: Path, namespace: str, *, create: bool = False, **settings: Any
     if not create and not file.exists():
         raise NotAMemoryFile(f"{file}: there is no such file")
     return Memory(file, namespace, **settings)
+
+
+def load_llm(spec: str) -> Any:
+    """The object that `package.module:name` names, found from the current folder too; for --llm.
+
+    What a module raises while it is imported belongs to its author and is shown as it is.
+    """
+    module, _, name = spec.partition(":")
+    if not name:
+        raise click.BadParameter(f"{spec!r} is not of the form package.module:name", param_hint="--llm")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise click.BadParameter(str(error), param_hint="--llm") from error
+    return found
 
 
 def print_json(value: Any) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from istar_lite.cli.common import memory_command, print_json, writing
+from istar_lite.cli.common import counted, memory_command, print_json, progress, writing
 
 
 @memory_command("snapshot")
@@ -24,4 +24,18 @@ def snapshot(file: Path, namespace: str, as_json: bool, target: Path, overwrite:
     return 0
 
 
-COMMANDS: tuple[click.Command, ...] = (snapshot,)
+@memory_command("reembed")
+@click.option("--embedder", metavar="NAME", help='"static" (the default), "fastembed" or "fastembed:<model>".')
+def reembed(file: Path, namespace: str, as_json: bool, embedder: str | None) -> int:
+    """Make the vectors of the whole file anew; the old ones serve until all new ones are there. Interrupted, it goes
+    on where it stopped."""
+    with writing(file, namespace) as memory, progress("embedding") as on_progress:
+        made = memory.reembed(embedder, on_progress)
+    if as_json:
+        print_json({"documents": made})
+    else:
+        click.echo(f"{counted(made, 'document')} embedded")
+    return 0
+
+
+COMMANDS: tuple[click.Command, ...] = (snapshot, reembed)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
+from istar_lite import Results
 from istar_lite.cli.common import NOTHING, memory_command, print_json, print_table, printable, reading
+from istar_lite.models import KINDS
 
 # What `show` prints of each kind, the longest column last.
 COLUMNS = {
@@ -26,6 +29,92 @@ COLUMNS = {
     "task": ("id", "purpose", "state", "attempts", "last_error"),
 }
 PLURALS = {"memories" if kind == "memory" else kind + "s": kind for kind in COLUMNS}
+
+
+@memory_command("search")
+@click.argument("query")
+@click.option("-k", type=int, default=10, show_default=True, help="At most so many hits.")
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only these kinds.")
+@click.option("--session", "sessions", multiple=True, help="Only these sessions.")
+@click.option("--tag", "tags", multiple=True, help="Only what has all these tags.")
+@click.option("--since", help="Not before this time (ISO-8601).")
+@click.option("--until", help="Before this time.")
+@click.option("--as-of", help="What held at this time, whatever became of it since.")
+@click.option("--status", default="active", show_default=True, help="active, evicted, superseded, merged or any.")
+@click.option("--min-score", type=float, help="Leave out what scores less.")
+@click.option("--explain", is_flag=True, help="Say how each score came about.")
+def search(
+    file: Path,
+    namespace: str,
+    as_json: bool,
+    query: str,
+    k: int,
+    kinds: tuple[str, ...],
+    sessions: tuple[str, ...],
+    tags: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    as_of: str | None,
+    status: str,
+    min_score: float | None,
+    explain: bool,
+) -> int:
+    """What fits QUERY best: turns, messages, memories, atoms, episodes, any kind. Exit status 1 if nothing does."""
+    with reading(file, namespace) as memory:
+        results = memory.search(
+            query,
+            k=k,
+            kinds=kinds or None,
+            session=sessions or None,
+            tags=tags or None,
+            since=since,
+            until=until,
+            as_of=as_of,
+            status=status,
+            min_score=min_score,
+            sources=as_json,
+        )
+    if as_json:
+        print_json(results.to_dict())
+    else:
+        _print_hits(results, explain)
+    return 0 if results else NOTHING
+
+
+def _print_hits(results: Results, explain: bool) -> None:
+    if not results:
+        held = f" ({results.filtered} held back)" if results.filtered else ""
+        click.echo(f"nothing found{held}", err=True)
+        return
+    rows = [
+        {
+            "score": f"{hit.score:.3f}",
+            "what": f"{hit.kind} {hit.id}",
+            "when": hit.occurred_at,
+            "where": hit.session,
+            "who": hit.speaker,
+            "text": hit.text,
+        }
+        for hit in results
+    ]
+    columns = [name for name in rows[0] if any(row[name] for row in rows)]
+    print_table(rows, columns)
+    if explain:
+        for hit in results:
+            click.echo(f"\n{hit.kind} {hit.id}: score {hit.score:.3f}")
+            for line in _explained(hit.explain):
+                click.echo(f"  {line}")
+
+
+def _explained(explain: Any) -> Iterator[str]:
+    """What a hit's explanation says, a line each."""
+    for name, signal in explain["signals"].items():
+        yield f"{name}: {signal['z']:.2f} above the usual × {signal['weight']:g} = {signal['part']:.2f}"
+    shares = [f"{name} {value:.2f}" for name, value in explain["shares"].items() if value]
+    if shares:
+        yield f"neighbours: {', '.join(shares)}"
+    for name, factor in explain["factors"].items():
+        yield f"{name} × {factor['factor']:.2f}: {factor['why']}"
 
 
 @memory_command("show")
@@ -110,4 +199,4 @@ def _print_pairs(values: dict[str, Any]) -> None:
         click.echo(f"{name.replace('_', ' '):>18}  {'–' if value is None else printable(text)}")
 
 
-COMMANDS: tuple[click.Command, ...] = (show, stats, status)
+COMMANDS: tuple[click.Command, ...] = (search, show, stats, status)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
-from istar_lite.cli.common import NOTHING, counted, memory_command, print_json, progress, writing
+from istar_lite.cli.common import (
+    NOTHING,
+    counted,
+    load_llm,
+    memory_command,
+    print_json,
+    printable,
+    progress,
+    writing,
+)
+from istar_lite.models import EMOTIONS
 
 IMPORT_FORMATS = ("messages", "locomo", "chatgpt", "claude", "llm", "mem0", "mcp-memory")
 
@@ -47,4 +58,67 @@ def import_(
     return NOTHING if done.errors else 0
 
 
-COMMANDS: tuple[click.Command, ...] = (import_,)
+@memory_command("remember")
+@click.argument("text")
+@click.option("--importance", type=float, default=0.7, show_default=True, help="0 to 1.")
+@click.option("--emotion", type=click.Choice(EMOTIONS), default="neutral", show_default=True)
+@click.option("--tag", "tags", multiple=True, help="May be given several times.")
+@click.option("--occurred-at", help="When it came to be true: ISO-8601; default now.")
+@click.option("--ttl", type=float, help="Seconds after which it is no longer found.")
+@click.option("--key", help="An idempotency key: the same key twice is one memory.")
+def remember(
+    file: Path,
+    namespace: str,
+    as_json: bool,
+    text: str,
+    importance: float,
+    emotion: str,
+    tags: tuple[str, ...],
+    occurred_at: str | None,
+    ttl: float | None,
+    key: str | None,
+) -> int:
+    """Keep the statement TEXT ("-" reads it from stdin). No model is asked."""
+    if text == "-":
+        text = sys.stdin.read().strip()
+    with writing(file, namespace, create=True) as memory:
+        kept = memory.remember(
+            text, importance=importance, emotion=emotion, tags=tags, occurred_at=occurred_at, ttl=ttl, key=key
+        )
+    if as_json:
+        print_json(kept.to_dict())
+    else:
+        again = f", told {kept.mention_count} times" if kept.mention_count > 1 else ""
+        click.echo(f"memory {kept.id}{again}: {printable(kept.text)}")
+    return 0
+
+
+@memory_command("work")
+@click.option("--llm", "llm_spec", metavar="MODULE:NAME", help="The model: a function, a client, what as_llm accepts.")
+@click.option("--model", help="The name of the model, for clients that want one.")
+@click.option("--limit", type=click.IntRange(min=0), help="At most so many pieces of work.")
+@click.option("--force", is_flag=True, help="Try again at once what failed.")
+def work(
+    file: Path,
+    namespace: str,
+    as_json: bool,
+    llm_spec: str | None,
+    model: str | None,
+    limit: int | None,
+    force: bool,
+) -> int:
+    """Do what is due: ask the model for what waits for it, make missing vectors. Exit status 1 if something failed."""
+    llm = None if llm_spec is None else load_llm(llm_spec)
+    with writing(file, namespace, llm=llm, model=model) as memory:
+        done = memory.work(limit=limit, force=force)
+        left = memory.status()
+    if as_json:
+        print_json({"done": done, "due": left.due, "failed": left.failed, "last_error": left.last_error})
+    else:
+        click.echo(f"{counted(done, 'piece')} of work done; {left.due} due, {left.failed} failed")
+        if left.last_error:
+            click.echo(printable(left.last_error), err=True)
+    return NOTHING if left.failed else 0
+
+
+COMMANDS: tuple[click.Command, ...] = (import_, remember, work)
