@@ -396,6 +396,25 @@ class File:
         finally:
             writer.execute(f"pragma busy_timeout = {int(BUSY_SECONDS * 1000)}")
 
+    def compact(self) -> bool:
+        """Rewrites the file without what was deleted, and empties its log. False when another connection still reads
+        older pages, which therefore stay in the log (after a bounded wait)."""
+        self._require_open()
+        if self.read_only:
+            raise ReadOnly(f"{self.path}: was opened read-only")
+        with self._writer_lock():
+            if self._write_depth:
+                raise IstarError(f"{self.path}: cannot be rewritten inside a write")
+            writer = self._writer()
+            self._require_present()
+            try:
+                writer.execute("vacuum")
+                # It raises nothing where a reader is in the way, and only says so in its row.
+                busy: int = writer.execute("pragma wal_checkpoint(truncate)").fetchone()[0]
+            except sqlite3.DatabaseError as error:
+                raise translate(error, self.path) from error
+        return not busy
+
     def _require_open(self) -> None:
         if self.closed:
             raise IstarError(f"{self.path}: is closed")
