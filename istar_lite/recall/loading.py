@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -137,15 +137,25 @@ def _rows(connection: sqlite3.Connection, sql: str, values: Sequence[Any] = ()) 
 
 def _load(connection: sqlite3.Connection, condition: str, models: Sequence[Model]) -> Scope:
     scope = _empty()
-    _append(scope, _rows(connection, f"select {_COLUMNS} from document where {condition} order by id"))
+    for rows in _chunks(connection, f"select {_COLUMNS} from document where {condition} order by id"):
+        _append(scope, rows)
     for model in models:
-        found = _rows(
-            connection,
+        vectors = (
             "select document.id, vector from document cross join embedding on embedding.document = document.id"
-            f" and model = {model.id} where {condition} order by document.id",
+            f" and model = {model.id} where {condition} order by document.id"
         )
-        _add_vectors(scope, model, found)
+        for rows in _chunks(connection, vectors):
+            _add_vectors(scope, model, rows)
     return scope
+
+
+def _chunks(connection: sqlite3.Connection, sql: str) -> Iterator[list[tuple[Any, ...]]]:
+    """Rows as plain tuples, some thousands at a time: all at once they would take more memory than the scope."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    cursor.execute(sql)
+    while rows := cursor.fetchmany(8192):
+        yield rows
 
 
 def _append(scope: Scope, rows: Sequence[tuple[Any, ...]]) -> None:

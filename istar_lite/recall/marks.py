@@ -10,22 +10,21 @@ from istar_lite.recall.scope import KNOWN, NAMES, QUESTION, TIME
 GLANCE = 4000  # characters of the head, and as many of the tail
 
 _QUESTION = re.compile(r"[?？]\s*(?:\Z|\n|\[)")
-# A capital inside a sentence, or a title in quotes. (Languages without capitals have none, and lose nothing.)
-_NAME = re.compile(r"(?<=[^\W\d_A-Z][ ])[\"'“‘(]?([A-Z][\w'’-]+)|(?<=[,;:] )[\"'“‘(]?([A-Z][\w'’-]+)")
+_CAPITAL = re.compile(r" [\"'“‘(]?([A-Z][\w'’-]+)")
 _TITLE = re.compile(r"[\"“«][^\"”»\n]{2,60}[\"”»]")
-_FIRST_PERSON = frozenset(("i'm", "i've", "i'll", "i'd", "i’m", "i’ve", "i’ll", "i’d", "ok", "tv", "wow"))
-_DAY = "mon|tues|wednes|thurs|fri|satur|sun"
-_MONTH = (
-    "january|february|march|april|june|july|august|september|october|november|december|jan|feb|apr|aug|sept|oct|nov|dec"
-)
-_TIME = re.compile(
-    rf"\b(?:yesterday|today|tonight|tomorrow|ago|recently|since|just|weekends?|the other day|last|(?:{_DAY})day"
-    rf"|{_MONTH}"
-    r"|(?:next|this) (?:week|weekend|month|year|morning|evening|summer|winter|spring|fall|autumn|past|mon|tues|wednes"
-    r"|thurs|fri|satur|sun)\w*"
-    r"|\w+ (?:days?|weeks?|weekends?|months?|years?) (?:ago|back|later|now|old)"
-    r"|for \w+ (?:days?|weeks?|months?|years?)|\d{4})\b",
-    re.IGNORECASE,
+_NOT_A_NAME = frozenset(("i'm", "i've", "i'll", "i'd", "i’m", "i’ve", "i’ll", "i’d", "ok", "tv", "wow"))
+
+# Words first: looking them up in a set is ten times faster than one expression for everything.
+_LOWER = re.compile(r"[^\W_]+")
+_WHEN = """yesterday today tonight tomorrow ago recently since just weekend weekends last monday tuesday wednesday
+    thursday friday saturday sunday january february march april june july august september october november december
+    jan feb apr aug sept oct nov dec"""
+_TIME_WORDS = frozenset(_WHEN.split())
+_UNIT = "day days week weeks month months year years morning evening summer winter spring fall autumn past"
+_UNITS = frozenset(_UNIT.split())
+_TIME_PHRASE = re.compile(
+    r"\b(?:(?:next|this) (?:week|month|year|morning|evening|summer|winter|spring|fall|autumn|past)"
+    r"|the other day|\w+ (?:day|week|month|year)s? (?:back|later|now|old)|for \w+ (?:day|week|month|year)s?)\b"
 )
 
 
@@ -35,12 +34,29 @@ def read_marks(text: str, names: Collection[str]) -> int:
         text = f"{text[:GLANCE]}\n{text[-GLANCE:]}"
     return (
         KNOWN
-        | (QUESTION if _QUESTION.search(text) else 0)
-        | (NAMES if _TITLE.search(text) or any(_is_name(match, names) for match in _NAME.finditer(text)) else 0)
-        | (TIME if _TIME.search(text) else 0)
+        | (QUESTION if _asks(text) else 0)
+        | (NAMES if _names(text, names) else 0)
+        | (TIME if _says_when(text.lower()) else 0)
     )
 
 
-def _is_name(match: re.Match[str], names: Collection[str]) -> bool:
-    word = (match.group(1) or match.group(2)).lower()
-    return word not in _FIRST_PERSON and re.split("['’]", word)[0] not in names
+def _asks(text: str) -> bool:
+    return ("?" in text or "？" in text) and _QUESTION.search(text) is not None
+
+
+def _names(text: str, names: Collection[str]) -> bool:
+    """A capital inside a sentence, or a title in quotes. (Scripts without capitals have none, and lose nothing.)"""
+    for match in _CAPITAL.finditer(text):
+        before = text[match.start() - 1] if match.start() else "."
+        word = match.group(1).lower()
+        inside = before in ",;:" or (before.isalpha() and before.islower())
+        if inside and word not in _NOT_A_NAME and word.replace("’", "'").split("'")[0] not in names:
+            return True
+    return _TITLE.search(text) is not None
+
+
+def _says_when(text: str) -> bool:
+    words = set(_LOWER.findall(text))
+    if words & _TIME_WORDS or any(len(word) == 4 and word.isdigit() for word in words):
+        return True
+    return bool(words & _UNITS) and _TIME_PHRASE.search(text) is not None

@@ -85,7 +85,7 @@ def standing_out(values: Floats, candidates: Flags, kind: str) -> Floats:
     total = len(inside) + BACKGROUND
     mean = (inside.sum() + BACKGROUND * typical) / total
     variance = (((inside - mean) ** 2).sum() + BACKGROUND * (spread**2 + (typical - mean) ** 2)) / total
-    out: Floats = np.nan_to_num(np.maximum((values - mean) / math.sqrt(variance), 0.0), nan=0.0)
+    out: Floats = np.fmax((values - mean) / math.sqrt(variance), 0.0)  # of a number and NaN, fmax takes the number
     return out
 
 
@@ -93,19 +93,20 @@ def smoothed(values: Floats, scope: Scope, weight: float) -> Floats:
     """The mean of each value and, with this weight each, its neighbours' in the session."""
     known = ~np.isnan(values)
     sums = np.where(known, values, 0.0)
-    total, parts = sums.copy(), known.astype(np.float64)
-    for link in scope.links():
-        total += weight * at(sums, link)
-        parts += weight * at(known, link)
-    return np.where(known, total / np.maximum(parts, 1e-9), np.nan)
+    parts = known.astype(np.float64)
+    before, after = scope.links()
+    total = sums + weight * (at(sums, before) + at(sums, after))
+    counted = parts + weight * (at(parts, before) + at(parts, after))
+    return np.where(known, total / np.maximum(counted, 1e-9), np.nan)
 
 
 # --- shares ---------------------------------------------------------------------------------------------------
 
 
-def at(values: Floats | Flags, link: Ints) -> Floats:
-    """The value at each link, 0 where there is none."""
-    return np.where(link >= 0, values[link], 0.0)
+def at(values: Floats, link: Ints) -> Floats:
+    """The value at each link, 0 where there is none: a link of -1 takes the 0 that is put last."""
+    found: Floats = np.append(values, 0.0)[link]
+    return found
 
 
 def shares(base: Floats, scope: Scope, weights: Weights = WEIGHTS) -> dict[str, Floats]:
