@@ -80,14 +80,16 @@ class AgentMemory:
 
     def _settle(self, settings: dict[str, int]) -> None:
         """Writes to the run what was given and differs. That it has rules of its own is written too, for `work()`
-        in a process that does not have them; a reader of the file need not be able to say so."""
-        own = {f"own_{attribute}": 1 for attribute in _RULES if getattr(self, attribute) is not None}
-        wanted = settings if self._services.file.read_only else {**settings, **own}
-        if not wanted:
-            return
+        in a process that does not have them. A read-only file must have what was given."""
         connection = self._services.file.reader()
         session = runs.find(connection, self.run)
-        if session is not None and places.own_settings(connection, session).items() >= wanted.items():
+        if self._services.file.read_only:
+            own, kept = {}, {key: places.setting(connection, key, session=session or 0) for key in settings}
+        else:
+            own = {f"own_{attribute}": 1 for attribute in _RULES if getattr(self, attribute) is not None}
+            kept = {} if session is None else places.own_settings(connection, session)
+        wanted = {**settings, **own}
+        if kept.items() >= wanted.items():
             return
         now = self._services.now()
         with self._services.file.write() as tx:

@@ -1,4 +1,4 @@
-"""The cap of atoms is a trigger of the file: it holds for every tool, every form of insert, and whatever the pragmas."""
+"""The cap of atoms is a trigger of the file: it holds for every tool, every form of insert, and all pragmas."""
 
 from __future__ import annotations
 
