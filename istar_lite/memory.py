@@ -19,14 +19,18 @@ from typing import TYPE_CHECKING, Any, Self
 from istar_lite import (
     atoms,
     browse,
+    checking,
     consolidation,
     episodes,
     exchanges,
+    exporting,
+    forgetting,
     importing,
     memories,
     places,
     profiles,
     recall,
+    sealing,
     tasks,
 )
 from istar_lite.agent import AgentMemory
@@ -41,6 +45,8 @@ from istar_lite.models import (
     AtomExtractor,
     Budget,
     EpisodeClassifier,
+    Exported,
+    Forgotten,
     Imported,
     MemoryItem,
     Notes,
@@ -159,6 +165,41 @@ class Memory:
         if not self._services.file.read_only:
             self._services.embedding.settle(self._services)
         return self._services.file.snapshot(path, overwrite=overwrite)
+
+    def check(
+        self,
+        fix: bool = False,
+        key: str | bytes | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> builtins.list[str]:
+        """Problems of the whole file, one line each; empty means whole. `fix` mends what can be derived from the
+        rows (search rows, full text, indexes, what hangs in the air) and tells what is left. `key` checks the seal
+        too. `on_progress(done, total)`: steps. Raises `ReadOnly` for `fix` on a file opened read-only."""
+        return checking.check(self._services.file, fix=fix, key=key, on_progress=on_progress)
+
+    def seal(self, key: str | bytes) -> str:
+        """Writes one keyed digest over all rows into the file, to be made before it is shipped: `check(key=…)`
+        names the tables in which anything was edited, removed or put back since. It hides nothing, and who has the
+        key can seal anew. Gives the digest (hex)."""
+        with self._services.file.write() as tx:
+            return sealing.seal(tx, key, self._services.now())
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        overwrite: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Exported:
+        """Writes every row of the file to `path` as JSON lines, as of one moment; `load` brings them back exactly.
+        Of a damaged file it saves what can be read. Raises `BadInput` if the target exists and not `overwrite`."""
+        return exporting.export(self.path, path, overwrite=overwrite, on_progress=on_progress)
+
+    def load(
+        self, path: str | os.PathLike[str], on_progress: Callable[[int, int], None] | None = None
+    ) -> dict[str, int]:
+        """Fills a new, empty file with the rows of an export, ids and all; rows by table. Raises `BadInput` naming
+        the line that is no row of an export, or when something is in the file already (merge it instead)."""
+        return exporting.load(self._services.file, path, on_progress=on_progress)
 
     # --- looking around ---------------------------------------------------------------------------------------
 
@@ -371,6 +412,46 @@ class Memory:
         `BadInput` where another live memory says the same."""
         return memories.restore(self._services, self.namespace, kind, id)
 
+    def forget(
+        self,
+        *,
+        kind: str = "memory",
+        id: int | None = None,
+        ids: Iterable[int] | None = None,
+        tag: str | None = None,
+        session: str | None = None,
+        text: str | None = None,
+        before: Instant | None = None,
+        after: Instant | None = None,
+        everything: bool = False,
+        secure: bool = False,
+    ) -> Forgotten:
+        """Forgets for good what fulfils all conditions: its text, search rows, vectors and traces, and what rests
+        only on it. What rests partly on it is stale until it is redone: neither searched nor handed out.
+
+        `id`/`ids` are rows of `kind`; all other conditions reach every kind. `text`: contained, without regard to
+        case. `after` ≤ occurred_at < `before`. `session` alone takes the session itself along. `everything=True`:
+        this namespace, said alone. Without a condition, or with a blank one, `ScopeRequired`; no match gives zeros.
+
+        A forgotten text does not come back through extraction, import or merge; only the host itself may tell it
+        again (`remember`, `supersede`, or `store`, whose messages it records as they are).
+
+        `secure=True` also empties stale texts, rewrites the file, and looks for the texts in its bytes. It raises
+        `Busy` when another connection keeps old pages alive; the forgetting itself is done then.
+        """
+        wanted = forgetting.conditions(
+            kind=kind,
+            id=id,
+            ids=ids,
+            tag=tag,
+            session=session,
+            text=text,
+            before=before,
+            after=after,
+            everything=everything,
+        )
+        return forgetting.forget(self._services, self.namespace, wanted, secure=secure)
+
     # --- work that waits --------------------------------------------------------------------------------------
 
     def work(self, limit: int | None = None, force: bool = False) -> int:
@@ -429,10 +510,14 @@ class Memory:
     # --- async twins ------------------------------------------------------------------------------------------
 
     asnapshot = in_thread(snapshot)
+    acheck = in_thread(check)
+    aexport = in_thread(export)
+    aload = in_thread(load)
     aremember = in_thread(remember)
     aremember_many = in_thread(remember_many)
     asupersede = in_thread(supersede)
     arestore = in_thread(restore)
+    aforget = in_thread(forget)
     aimport_conversation = in_thread(import_conversation)
     asearch = in_thread(search)
     areembed = in_thread(reembed)
