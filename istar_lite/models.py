@@ -407,6 +407,44 @@ class Imported(Record):
     errors: tuple[tuple[int, str], ...] = ()
 
 
+class Exported(Record):
+    """What an export wrote: its path, rows by table, and what a damaged file did not give back."""
+
+    path: str
+    rows: Mapping[str, int] = Field(default_factory=dict)
+    lost: tuple[str, ...] = ()
+
+
+class Merged(Record):
+    """What a merge brought. By table: rows that were `added`, and rows that both files had (`met`). `refused`: rows
+    that were forgotten here; `removed`: rows here that were forgotten there. `renamed`: runs of a name that was taken
+    by other turns, as (name, new name)."""
+
+    added: Mapping[str, int] = Field(default_factory=dict)
+    met: Mapping[str, int] = Field(default_factory=dict)
+    refused: int = 0
+    removed: int = 0
+    renamed: tuple[tuple[str, str], ...] = ()
+    pending_vectors: int = 0
+
+    @property
+    def total(self) -> int:
+        """All rows added."""
+        return sum(self.added.values())
+
+
+class Difference(Record):
+    """A row that only one file has, or (`where` "both") that differs in `fields`."""
+
+    where: Literal["here", "there", "both"]
+    kind: str
+    namespace: str
+    session: str | None = None
+    text: str
+    occurred_at: datetime | None = None
+    fields: tuple[str, ...] = ()
+
+
 # --- search ---------------------------------------------------------------------------------------------------
 
 

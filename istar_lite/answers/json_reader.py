@@ -178,6 +178,7 @@ class _Reader:
 
     def _scalar(self, at: int) -> tuple[Any, int]:
         if number := _NUMBER.match(self.text, at):
+            self._cut = number.end() == len(self.text)  # "0." was going to be another number
             return _number(number[0]), number.end()
         if word := _WORD.match(self.text, at):
             return _CONSTANTS.get(word[0].casefold(), word[0]), word.end()
@@ -199,11 +200,14 @@ def _number(digits: str) -> float:
 def _unescaped(raw: str) -> str:
     if "\\" not in raw:
         return raw
+    # One escape that JSON does not know, and the model wrote backslashes as they are: the "\n" of "C:\data\new" is
+    # then no line break.
+    as_they_are = any(escape[1] not in _ESCAPES and len(escape[1]) == 1 for escape in _ESCAPE.finditer(raw))
 
     def character(escape: re.Match[str]) -> str:
         code = escape[1]
-        if code[0] == "u" and len(code) == 5:
+        if len(code) == 5:
             return chr(int(code[1:], 16))  # halves of a pair are joined by `clean`
-        return _ESCAPES.get(code, escape[0])  # a path such as C:\data keeps its backslash
+        return escape[0] if as_they_are and code.isalnum() else _ESCAPES.get(code, escape[0])
 
     return _ESCAPE.sub(character, raw)
