@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from istar_lite import places, runs, tasks
+from istar_lite import places, runs, tasks, tombstones
 from istar_lite.errors import BadInput
 from istar_lite.extractors import default_extractor
 from istar_lite.llm import Flow
@@ -183,7 +183,9 @@ def _write(services: Services, due: _Due, found: _Found) -> list[Atom]:
         task = _take(services, tx, due)
         if task is None:
             return []
-        new = [(_insert(tx, session, atom, _time_of(due, atom), now), atom) for atom in found.atoms]
+        owner = runs.owner(tx, session)
+        wanted = [atom for atom in found.atoms if not tombstones.is_forgotten(tx, owner, atom.content)]
+        new = [(_insert(tx, session, atom, _time_of(due, atom), now), atom) for atom in wanted]
         if found.state != due.state:
             places.set_setting(tx, _STATE, found.state, session=session)
         tasks.finish(tx, task, now)

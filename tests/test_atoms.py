@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from istar_lite import AgentMemory, Atom, BadInput, Memory, TurnRecord, atom_id
+from istar_lite import AgentMemory, Atom, BadInput, Memory, TurnRecord, atom_id, places, tombstones
 from istar_lite.testing import FixedClock
 
 
@@ -220,10 +220,6 @@ def good() -> Atom:
     return Atom(turn=1, type="t", content="fine")
 
 
-async def later(window: Any) -> list[Atom]:
-    return [good()]
-
-
 @pytest.mark.parametrize(
     "nonsense",
     [
@@ -238,10 +234,9 @@ async def later(window: Any) -> list[Atom]:
         lambda w: [good(), Atom(turn=1, type="t", content="   ")],
         lambda w: [Atom(id="k", turn=1, type="t", content="a"), Atom(id="k", turn=1, type="t", content="b")],
         lambda w: w.state.update(bad=object()) or [good()],
-        lambda w: later(w),
+        lambda w: object(),
     ],
 )
-@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
 def test_nonsense_is_like_raising_and_nothing_is_half_written(memory: Memory, nonsense: Callable[[Any], Any]) -> None:
     agent = memory.agent("r", atom_extractor=Recording(nonsense), extract_every=1)
     agent.record_turn(TurnRecord(1))
@@ -265,6 +260,14 @@ def test_half_an_emoji_in_an_atom_is_mended(memory: Memory) -> None:
     agent.record_turn(TurnRecord(1))
     (atom,) = agent.extract_atoms(1)
     assert (atom.id, atom.type, atom.content, atom.tags) == ("k\ufffd", "t\ufffd", "c\ufffd", ("x\ufffd",))
+
+
+def test_what_was_forgotten_does_not_come_back_as_an_atom(memory: Memory) -> None:
+    with memory._services.file.write() as tx:
+        owner = places.ensure_namespace(tx, "default", "2026-01-01T00:00:00.000Z")
+        tombstones.add(tx, owner, [("atom", "Turn 2.")], b"salt", "2026-01-01T00:00:00.000Z")
+    agent = memory.agent("r", atom_extractor=Recording(), extract_every=3)
+    assert [atom.turn for atom in run(agent, 1, 3)[3]] == [1, 3]
 
 
 # --- what rules remember ------------------------------------------------------------------------------------------
