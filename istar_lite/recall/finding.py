@@ -113,7 +113,7 @@ class _Search:
         ranking = signals.second_round(scope, query, ranking, self._prior(scope.ids[ranking.pool]))
         order = self._order(scope, ranking, evidence)
         best = order[: request.k]
-        kept = best[self._passes(query, evidence, candidates, ranking, best)]
+        kept = best[self._passes(scope, query, evidence, ranking, best)]
         results = Results(
             hits=self._hits(scope, query, ranking, kept),
             mode="hybrid" if len(evidence.values) > 1 else "words",
@@ -225,15 +225,18 @@ class _Search:
         order = np.lexsort((-scope.ids[pool], -scope.day[pool], -likeness, -raw))
         return np.asarray(pool[order[found[order]]], np.int64)
 
-    def _passes(
-        self, query: Query, evidence: _Evidence, candidates: Flags, ranking: signals.Ranking, best: Ints
-    ) -> Flags:
+    def _passes(self, scope: Scope, query: Query, evidence: _Evidence, ranking: signals.Ranking, best: Ints) -> Flags:
         passes = np.ones(len(best), bool)
         if self.request.min_score is not None:
             passes &= np.asarray(signals.score_of(ranking.raw[best])) >= self.request.min_score
         if self.request.floor:
             cosines = {kind: values for kind, values in evidence.values.items() if kind != "words"}
-            passes &= floor.relevance(query, evidence.coverage, cosines, candidates, best) >= 1.0
+            floors = {
+                signal_of(model): floor.cosine_floor(signal_of(model), scope, model.id)
+                for _, model in self.usable
+                if signal_of(model) in cosines
+            }
+            passes &= floor.passes(floor.relevance(query, evidence.coverage, cosines, floors), best)
         return passes
 
     # --- results ----------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ _STOP = """a about above after again against all am an and any are aren as at be
 STOP_WORDS = frozenset(_STOP.split())
 # Words of prompts that ask for nothing: a prompt of these alone gets no memory.
 _GREETINGS = """hello hi hey yo greetings thanks thank thx cheers ok okay k yes yeah yep no nope sure please great good
-    nice cool fine bye goodbye morning evening night lol haha hm hmm oh ah wow"""
+    nice cool fine lot lots much bye goodbye morning evening night lol haha hm hmm oh ah wow"""
 GREETINGS = frozenset(_GREETINGS.split())
 ROLES = frozenset(("user", "assistant", "system", "tool", "developer", "function", "human", "ai", "model", "bot"))
 MOST_WORDS = 64  # of a query; prompts of 10 kB are asked with their first words and phrases

@@ -54,6 +54,7 @@ class Scope:
     speakers: list[str] = field(default_factory=list)
     marks: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     vectors: dict[int, Vectors] = field(default_factory=dict)  # by id of embedding_model
+    floors: dict[int, tuple[float, float]] = field(default_factory=dict)  # see floor.py
     _links: tuple[Ints, Ints] | None = None
     _groups: Ints | None = None
 

@@ -58,8 +58,8 @@ class Weights:
 WEIGHTS: Final = Weights()
 BACKGROUND: Final = 50  # typical documents that do not match, thought of beside the scope
 # Mean and spread of a signal over such documents: one document in the scope stands out from these.
-TYPICAL: Final[Mapping[str, tuple[float, float]]] = {"words": (0.0, 1.0), "static": (0.25, 0.12), "neural": (0.1, 0.12)}
-HALF: Final = 2.0  # the raw value that gives a score of one half
+TYPICAL: Final[Mapping[str, tuple[float, float]]] = {"words": (0.0, 0.5), "static": (0.1, 0.1), "neural": (0.15, 0.12)}
+HALF: Final = 10.0  # the raw value that gives a score of one half
 
 
 def signal_weights(kinds: Sequence[str], weights: Weights = WEIGHTS) -> dict[str, float]:
