@@ -45,6 +45,7 @@ from istar_lite.models import (
     Tick,
     TurnRecord,
 )
+from istar_lite.observations import ContextMessages, ObservationalMemory, RecallTool
 
 __version__ = "0.1.0"
 
@@ -58,6 +59,7 @@ __all__ = [
     "BudgetSpent",
     "Busy",
     "Consolidated",
+    "ContextMessages",
     "Episode",
     "EpisodeClassifier",
     "EpisodePromptContext",
@@ -75,8 +77,10 @@ __all__ = [
     "ObservationConfig",
     "ObservationEvent",
     "ObservationState",
+    "ObservationalMemory",
     "Profile",
     "ReadOnly",
+    "RecallTool",
     "Reflection",
     "ReflectionEvent",
     "Results",

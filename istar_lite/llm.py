@@ -123,7 +123,7 @@ async def _to_its_end(step: Callable[[], T]) -> T:
 
     To leave at once would leave a generator that is still executing, and maybe an open transaction.
     """
-    running = asyncio.wrap_future(_in_thread(step))
+    running = asyncio.wrap_future(start_thread(step))
     cancelled: asyncio.CancelledError | None = None
     while not running.done():
         try:
@@ -164,7 +164,7 @@ def _reply(model: Model, ask: Ask, timeout: float | None) -> Reply:
         return _settled(model, ask, None)
     # A call that hangs cannot be stopped from outside: its thread is left behind, and its late answer
     # dropped.
-    future = _in_thread(partial(_settled, model, ask, timeout))
+    future = start_thread(partial(_settled, model, ask, timeout))
     wait([future], timeout)
     if not future.done():
         raise _late(timeout)
@@ -180,7 +180,7 @@ def _settled(model: Model, ask: Ask, timeout: float | None) -> Reply:
 async def _areply(model: Model, ask: Ask) -> Reply:
     if model.asynchronous:
         return await model.asend(ask)
-    reply = await asyncio.wrap_future(_in_thread(partial(model.send, ask)))
+    reply = await asyncio.wrap_future(start_thread(partial(model.send, ask)))
     return reply if isinstance(reply, Reply) else await reply
 
 
@@ -224,7 +224,7 @@ def _late(timeout: float | None) -> TimeoutError:
     return TimeoutError(f"the model did not answer within {timeout:g} s")
 
 
-def _in_thread(function: Callable[[], T]) -> Future[T]:
+def start_thread(function: Callable[[], T]) -> Future[T]:
     """Start `function` in a daemon thread: for a pool's threads exit, and `asyncio.run` too, would wait."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # from here on nobody's `cancel` can make `set_result` fail

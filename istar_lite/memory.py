@@ -27,6 +27,7 @@ from istar_lite import (
     forgetting,
     importing,
     memories,
+    observations,
     places,
     profiles,
     recall,
@@ -50,12 +51,14 @@ from istar_lite.models import (
     Imported,
     MemoryItem,
     Notes,
+    ObservationConfig,
     Page,
     Results,
     RetroClassifier,
     Row,
     StoreStatus,
 )
+from istar_lite.observations import ObservationalMemory
 from istar_lite.running import arun_flow, in_thread, run_flow
 from istar_lite.services import OnError, Services
 from istar_lite.values import as_int, as_name
@@ -63,9 +66,11 @@ from istar_lite.values import as_int, as_name
 if TYPE_CHECKING:
     import sqlite_utils
 
+    from istar_lite.observations.observational import BackgroundKind
+
 # What `work` drains, in this order: atoms go into episodes, episodes into retrospectives, extracted statements into
 # consolidated ones.
-_DRAINS = (atoms.drain, episodes.drain, profiles.drain, exchanges.drain, consolidation.drain)
+_DRAINS = (atoms.drain, episodes.drain, profiles.drain, exchanges.drain, consolidation.drain, observations.drain)
 
 
 class Memory:
@@ -141,7 +146,12 @@ class Memory:
         return other
 
     def close(self) -> bool:
-        """Leaves one complete file. False: somebody else has it open, and the last to close tidies up."""
+        """Leaves one complete file. False: somebody else has it open, and the last to close tidies up. Observations
+        under way are abandoned: they are due again at once (wait for them with `ObservationalMemory.close()`)."""
+        with self._services.lock:
+            watchers = builtins.list(self._services.watchers)
+        for watcher in watchers:
+            watcher.close(wait=False)
         if not self._services.file.closed and not self._services.file.read_only:
             self._services.embedding.settle(self._services)
         for database in self._databases:
@@ -471,6 +481,34 @@ class Memory:
             done += yield from drain(self._services, self.namespace, limit=room, force=force)
         self._services.embedding.settle(self._services)
         return done
+
+    # --- long conversations -----------------------------------------------------------------------------------
+
+    def observe(
+        self,
+        session: str = "default",
+        *,
+        context_window: int,
+        utility_window: int | None = None,
+        config: ObservationConfig | None = None,
+        background: BackgroundKind = "thread",
+    ) -> ObservationalMemory:
+        """A conversation that outgrows its context window: messages, and the dated log that takes their place.
+
+        `context_window`: tokens of the main model. `utility_window`: tokens of the model that observes, where it is
+        smaller. `config`: the budgets (`ObservationConfig()` by default); both may differ each time it is opened.
+        `background`: who observes while the conversation runs: "thread", "async" (a task of the running loop), or
+        None (the host calls `work()`). Nothing is asked and nothing is written before the first `add`.
+        """
+        return ObservationalMemory(
+            self._services,
+            self.namespace,
+            session,
+            context_window=context_window,
+            utility_window=utility_window,
+            config=config,
+            background=background,
+        )
 
     # --- import -----------------------------------------------------------------------------------------------
 

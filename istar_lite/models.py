@@ -622,7 +622,8 @@ class ReflectionEvent(Record):
 
 
 class ObservationState(Record):
-    """Where a session's observational memory stands. Token counts by the store's counter."""
+    """Where a session's observational memory stands. Token counts by the store's counter. `left_out`: messages
+    that the last `context()` of this object had no room for and that are not in the log yet."""
 
     observations: str = ""
     current_task: str | None = None
@@ -637,3 +638,4 @@ class ObservationState(Record):
     tokens_observed: int = 0
     compression: float | None = None
     last_error: str | None = None
+    left_out: int = 0

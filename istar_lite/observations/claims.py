@@ -33,7 +33,8 @@ def failed_at(row: sqlite3.Row) -> int | None:
     """The host's step at which the task failed last; None where time alone drove it."""
     if row["state"] != "failed" or row["next_step"] is None:
         return None
-    return int(row["next_step"]) - min(2 ** (row["attempts"] - 1), tasks.RETRY_STEPS_MOST)
+    waited = min(2 ** (int(row["attempts"]) - 1), tasks.RETRY_STEPS_MOST)
+    return int(row["next_step"]) - int(waited)
 
 
 def may_try_now(row: sqlite3.Row, *, now: str, step: int, urgent: bool) -> bool:
@@ -85,7 +86,9 @@ def queue(services: Services, tx: sqlite3.Connection, purpose: str, session: int
     tasks.add(tx, purpose, namespace=namespace, session=session, first=first, last=last, now=services.now())
 
 
-def settle_observed(services: Services, tx: sqlite3.Connection, session: int, before: sqlite3.Row | None = None) -> None:
+def settle_observed(
+    services: Services, tx: sqlite3.Connection, session: int, before: sqlite3.Row | None = None
+) -> None:
     """After a result: what is left of the range the task was made for is due again, and tasks of which nothing is
     raw any more are done."""
     now = services.now()

@@ -218,7 +218,19 @@ def _from_list(role: str, parts: list[Any]) -> dict[str, Any]:
     return {"role": role, "content": joined or None, "tool_calls": calls}
 
 
-_WHOLE_KEYS = ("id", "type", "name", "role", "data", "url", "image_url", "signature", "tool_call_id", "tool_use_id", "call_id")
+_WHOLE_KEYS = (
+    "id",
+    "type",
+    "name",
+    "role",
+    "data",
+    "url",
+    "image_url",
+    "signature",
+    "tool_call_id",
+    "tool_use_id",
+    "call_id",
+)
 
 
 def cut_strings(value: Any, cut: Callable[[str], str]) -> Any:

@@ -51,9 +51,7 @@ def reflect(watch: Watch, session: int, *, sync: bool, step: int | None = None) 
     if taken is None:
         return None
     task, _ = taken
-    written = yield from tasks.attempt(
-        services, task, _ask_and_write(watch, session, log, task, sync=sync), step=step
-    )
+    written = yield from tasks.attempt(services, task, _ask_and_write(watch, session, log, task, sync=sync), step=step)
     if written is not None:
         watch.tell(
             ReflectionEvent(

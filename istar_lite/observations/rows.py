@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from istar_lite import places
 from istar_lite.clock import from_text
 from istar_lite.models import Message, Observation, Reflection
+from istar_lite.observations.parts import ToolCall, pieces
 from istar_lite.observations.units import SYSTEM_ROLES, Spoken
 from istar_lite.trail import Handed
+from istar_lite.values import to_json
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
@@ -119,7 +121,9 @@ def pinned(connection: sqlite3.Connection, session: int) -> list[Spoken]:
     return opening
 
 
-def raw(connection: sqlite3.Connection, session: int, first: int | None = None, last: int | None = None) -> list[Spoken]:
+def raw(
+    connection: sqlite3.Connection, session: int, first: int | None = None, last: int | None = None
+) -> list[Spoken]:
     """Messages that no observation stands for, in order, without the pinned ones."""
     rows = connection.execute(
         f"{_SPOKEN} where message.session = ? and message.observation is null and message.id between ? and ?"
@@ -145,12 +149,18 @@ def in_context(connection: sqlite3.Connection, session: int) -> list[Spoken]:
     return [as_spoken(row) for row in rows if row["id"] not in fixed]
 
 
+def spoken(connection: sqlite3.Connection, session: int) -> list[Spoken]:
+    """All messages of the session, in order."""
+    return [
+        as_spoken(row)
+        for row in connection.execute(f"{_SPOKEN} where message.session = ? order by message.id", (session,))
+    ]
+
+
 def _newest_prompt(connection: sqlite3.Connection, session: int) -> int:
     """Position where the newest exchange begins; of the newest message where nobody asks."""
     last = 2**62
-    for row in connection.execute(
-        f"{_SPOKEN} where message.session = ? order by message.position desc", (session,)
-    ):
+    for row in connection.execute(f"{_SPOKEN} where message.session = ? order by message.position desc", (session,)):
         last = min(last, row["position"]) if last == 2**62 else last
         if as_spoken(row).is_prompt:
             return int(row["position"])
@@ -184,14 +194,24 @@ def as_observation(row: sqlite3.Row) -> Observation:
 
 def as_reflection(row: sqlite3.Row) -> Reflection:
     """A reflection as a model."""
-    names = ("id", "text", "first_observation", "last_observation", "generation", "level", "tokens_before", "tokens_after")
+    names = (
+        "id",
+        "text",
+        "first_observation",
+        "last_observation",
+        "generation",
+        "level",
+        "tokens_before",
+        "tokens_after",
+    )
     return Reflection(**{name: row[name] for name in names}, occurred_at=from_text(row["occurred_at"]))
 
 
 def reflection(connection: sqlite3.Connection, session: int, stage: str) -> Reflection | None:
     """The newest live reflection of a stage, or None."""
     row = connection.execute(
-        f"select * from reflection where session = ? and stage = ? and {_LIVE} order by generation desc, id desc limit 1",
+        f"select * from reflection where session = ? and stage = ? and {_LIVE}"
+        " order by generation desc, id desc limit 1",
         (session, stage),
     ).fetchone()
     return None if row is None else as_reflection(row)
@@ -211,20 +231,50 @@ def log(connection: sqlite3.Connection, session: int) -> Log:
     )
 
 
+def tool_names(connection: sqlite3.Connection, session: int) -> dict[str, str]:
+    """Id of a tool call → name of its tool, from the newest messages with parts."""
+    names: dict[str, str] = {}
+    for row in connection.execute(
+        "select role, parts from message where session = ? and parts is not null order by id desc limit 200", (session,)
+    ):
+        for piece in pieces(json.loads(row["parts"]), row["role"]):
+            if isinstance(piece, ToolCall) and piece.id is not None:
+                names.setdefault(piece.id, piece.name)
+    return names
+
+
 # --- short writes ---------------------------------------------------------------------------------------------
 
 
 def unchanged(tx: sqlite3.Connection, messages: Sequence[Spoken]) -> bool:
     """Whether all these messages are there as they were read, and nothing stands for them yet."""
     for message in messages:
-        row = tx.execute(
-            "select content, parts, observation from message where id = ?", (message.id,)
-        ).fetchone()
+        row = tx.execute("select content, parts, observation from message where id = ?", (message.id,)).fetchone()
         if row is None or row["observation"] is not None or row["content"] != message.content:
             return False
         if (None if row["parts"] is None else json.loads(row["parts"])) != message.parts:
             return False
     return True
+
+
+def insert_message(
+    tx: sqlite3.Connection,
+    session: int,
+    role: str,
+    content: str,
+    parts: Any,
+    *,
+    tokens: int,
+    occurred_at: str,
+    now: str,
+) -> Spoken:
+    """A message at the end of the session."""
+    cursor = tx.execute(
+        "insert into message (session, role, content, parts, tokens, occurred_at, recorded_at)"
+        " values (?, ?, ?, ?, ?, ?, ?)",
+        (session, role, content, None if parts is None else to_json(parts, "content"), tokens, occurred_at, now),
+    )
+    return as_spoken(tx.execute(f"{_SPOKEN} where message.id = ?", (cursor.lastrowid,)).fetchone())
 
 
 def activate(tx: sqlite3.Connection, ids: Iterable[int]) -> None:

@@ -8,12 +8,12 @@ the model does, `arrange` finds what fits: it asks nobody.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from istar_lite import tasks
-from istar_lite.frames import escape_frame, fence
+from istar_lite.frames import FRAME_MARK, escape_frame, fence
 from istar_lite.llm import Flow
 from istar_lite.observations import claims, reflector, rows
 from istar_lite.observations.cutting import cut_message, shares, text_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # The observation message is a user's: what memory hands out is data, and a system message would lend it authority
 # that a stored "ignore all previous instructions" must not have. (Some APIs know no second system message either.)
 HEAD_ROLE = "user"
+HEAD_TITLE = "the conversation so far"
 _PREAMBLE = (
     "The earlier part of this conversation is not shown as it was said: this dated log stands for it (times are UTC). "
     "Where two lines differ, the later one holds."
@@ -113,7 +114,7 @@ def head_message(
     lines += [f"<{tag}>\n{escape_frame(text).strip()}\n</{tag}>" for tag, text in parts.items() if text.strip()]
     if left_out:
         lines.append(f"{left_out} messages after that are neither shown nor in the log yet.")
-    return {"role": HEAD_ROLE, "content": fence("the conversation so far", "\n".join(lines), escaped=True)}
+    return {"role": HEAD_ROLE, "content": fence(HEAD_TITLE, "\n".join(lines), escaped=True)}
 
 
 def total(watch: Watch, view: View, *, recall: bool) -> int:
@@ -122,6 +123,12 @@ def total(watch: Watch, view: View, *, recall: bool) -> int:
     head = head_message(view.log, recall=recall)
     size = 0 if head is None else count(head["content"])
     return size + sum(one.tokens for one in view.pinned) + sum(one.tokens for one in view.uncovered)
+
+
+def is_head(message: Mapping[str, Any]) -> bool:
+    """Whether it is an observation message that we gave out, in a list that a host took over."""
+    content = message.get("content")
+    return isinstance(content, str) and content.lstrip().startswith(f'<{FRAME_MARK} about="{HEAD_TITLE}"')
 
 
 # --- making room ----------------------------------------------------------------------------------------------
@@ -288,9 +295,7 @@ def _entries_that_fit(watch: Watch, log: rows.Log, room: int, *, recall: bool) -
     return entries
 
 
-def _cut_to_fit(
-    watch: Watch, messages: Sequence[Spoken], room: int
-) -> dict[int, tuple[dict[str, Any] | None, int]]:
+def _cut_to_fit(watch: Watch, messages: Sequence[Spoken], room: int) -> dict[int, tuple[dict[str, Any] | None, int]]:
     """Id → (cut form or None, tokens), so that all fit into `room` together."""
     count = watch.services.count_tokens
     given = shares([message.tokens for message in messages], max(room, 0))
@@ -317,4 +322,3 @@ def _that_fit(groups: Sequence[Unit], kept: set[int], room: int) -> set[int]:
         elif any(_is_raw(message) for message in groups[at].messages):
             break
     return more
-

@@ -57,9 +57,7 @@ def _next(watch: Watch, session: int, purpose: str, tried: set[int], *, force: b
     open_work = claims.open_tasks(connection, session, purpose)
     if any(claims.is_held(row, now) for row in open_work):
         return None
-    return next(
-        (row for row in open_work if row["id"] not in tried and tasks.may_try(row, now=now, force=force)), None
-    )
+    return next((row for row in open_work if row["id"] not in tried and tasks.may_try(row, now=now, force=force)), None)
 
 
 def _do(watch: Watch, session: int, task: sqlite3.Row) -> Flow[int]:
