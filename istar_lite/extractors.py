@@ -67,6 +67,7 @@ class _OfField:
     """Rules over the numbers of one field, turn by turn. Subclasses say what to make of each."""
 
     what: str
+    setting: float | None = None  # what sets rules of one kind and field apart
 
     def __init__(self, field: str = "reward", *, priority: float = 50.0) -> None:
         self.field = as_text(field, "field")
@@ -75,7 +76,7 @@ class _OfField:
     @property
     def key(self) -> str:
         """Where `window.state` keeps what this rule remembers."""
-        return f"{self.what}:{self.field}"
+        return f"{self.what}:{self.field}" + ("" if self.setting is None else f":{self.setting!r}")
 
     def extract(self, window: Sequence[TurnRecord], existing: Sequence[Atom], /) -> list[Atom]:
         """The atoms of the turns not seen before."""
@@ -109,15 +110,10 @@ class ThresholdCrossing(_OfField):
         priority: float = 70.0,
     ) -> None:
         super().__init__(field, priority=priority)
-        self.threshold = as_real(threshold, "threshold")
+        self.threshold = self.setting = as_real(threshold, "threshold")
         if direction not in ("up", "down", "both"):
             raise BadInput("direction", f"{direction!r} is none of 'up', 'down', 'both'")
         self.direction = direction
-
-    @property
-    def key(self) -> str:
-        """One memory for each threshold of a field."""
-        return f"{self.what}:{self.field}:{self.threshold!r}"
 
     def look(self, turn: TurnRecord, value: float, state: dict[str, Any]) -> Iterator[Atom]:
         """An atom where the side changes; the first number only tells the side."""
@@ -161,7 +157,7 @@ class NewExtreme(_OfField):
 
     def __init__(self, field: str = "reward", *, warmup: int = 5, priority: float = 60.0) -> None:
         super().__init__(field, priority=priority)
-        self.warmup = as_int(warmup, "warmup", low=1)
+        self.warmup = self.setting = as_int(warmup, "warmup", low=1)
 
     def look(self, turn: TurnRecord, value: float, state: dict[str, Any]) -> Iterator[Atom]:
         """An atom where the last number was a new extreme and this one is not."""
@@ -191,7 +187,7 @@ class Streak(_OfField):
 
     def __init__(self, field: str = "reward", *, length: int = 4, priority: float = 55.0) -> None:
         super().__init__(field, priority=priority)
-        self.length = as_int(length, "length", low=2)
+        self.length = self.setting = as_int(length, "length", low=2)
 
     def look(self, turn: TurnRecord, value: float, state: dict[str, Any]) -> Iterator[Atom]:
         """An atom where a streak reaches `length`, twice that, four times that …"""
