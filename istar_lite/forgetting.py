@@ -444,6 +444,11 @@ class _Forgetting:
                 " where id in (select row from temp.doomed where kind = ?)",
                 (kind,),
             )
+        # The observer keeps finished parts of a long answer in its task.
+        tx.execute(
+            "update task set detail = null where purpose in ('observe', 'reflect')"
+            " and session in (select session from temp.lost)"
+        )
         for table, column in (("task", "last_error"), ("model_call", "error")):
             tx.execute(
                 f"update {table} set {column} = null where namespace = ? and {column} is not null and (session is null"

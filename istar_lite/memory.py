@@ -28,6 +28,7 @@ from istar_lite import (
     importing,
     memories,
     observations,
+    packing,
     places,
     profiles,
     recall,
@@ -45,6 +46,7 @@ from istar_lite.llm import Flow, as_llm
 from istar_lite.models import (
     AtomExtractor,
     Budget,
+    ContextBlock,
     EpisodeClassifier,
     Exported,
     Forgotten,
@@ -422,6 +424,21 @@ class Memory:
         `BadInput` where another live memory says the same."""
         return memories.restore(self._services, self.namespace, kind, id)
 
+    def context(
+        self, query: str, *, budget_tokens: int, session: str | None = None, touch: bool = True
+    ) -> ContextBlock:
+        """What is worth knowing for `query`, as a fenced block of at most `budget_tokens` tokens (by the store's
+        counter): a text that also tells its `items`, `left_out` and, when it is empty, the `reason`.
+
+        First what does not depend on the query (lessons of earlier runs; the log of `session`, if named), ordered by
+        id and unchanged while nothing changed; then the relevant memories, messages and turns, these of `session`
+        alone if named. Items are whole, but the best one is shortened rather than dropped. Its memories become
+        stronger and the recall trail is kept, except with `touch=False` and in a read-only file.
+        """
+        return packing.context(
+            self._services, self.namespace, query, budget_tokens=budget_tokens, session=session, touch=touch
+        )
+
     def forget(
         self,
         *,
@@ -555,6 +572,7 @@ class Memory:
     aremember_many = in_thread(remember_many)
     asupersede = in_thread(supersede)
     arestore = in_thread(restore)
+    acontext = in_thread(context)
     aforget = in_thread(forget)
     aimport_conversation = in_thread(import_conversation)
     asearch = in_thread(search)
