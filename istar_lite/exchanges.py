@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from istar_lite import answers, memories, own_text, places, prompts, recall, tasks, tombstones
+from istar_lite.changes import newest_first
 from istar_lite.clock import from_text, to_text
 from istar_lite.errors import BadInput, BudgetSpent, UnusableAnswer
 from istar_lite.llm import Ask, Flow
@@ -410,8 +411,14 @@ def find(
     candidates = [Candidate(hit.id, hit.score, similarity(hit)) for hit in results]
     now = as_of or services.now()
     rows = memories.rank(services.file.reader(), candidates, ranking=ranking, now=now)
-    ranked = tuple(_recalled(row, hits[row["id"]]) for row in rows[:limit])
-    return Found(ranked, results.filtered)
+    if ranking == "balanced":
+        rows = newest_first(rows, str(prompt), lambda row: str(row["text"]), lambda row: str(row["occurred_at"]))
+    ranked: list[Recalled] = []
+    for row in reversed(rows[:limit]):
+        # What was moved before another one ranks at least as high.
+        least = ranked[-1].score if ranked else 0.0
+        ranked.append(_recalled(row, hits[row["id"]], max(row["score"], least)))
+    return Found(ranked[::-1], results.filtered)
 
 
 def similarity(hit: Hit) -> float:
@@ -423,11 +430,11 @@ def similarity(hit: Hit) -> float:
     return hit.score
 
 
-def _recalled(row: sqlite3.Row, hit: Hit) -> Recalled:
+def _recalled(row: sqlite3.Row, hit: Hit, score: float) -> Recalled:
     return Recalled(
         id=row["id"],
         text=row["text"],
-        score=row["score"],
+        score=score,
         similarity=row["similarity"],
         relevance=row["relevance"],
         decay_score=row["decay"],
