@@ -216,7 +216,7 @@ class _Forgetting:
         if wanted.after is not None:
             clauses.append("document.occurred_at >= :after")
         if wanted.text is not None:
-            self._tx.create_function("istar_holds", 1, _holds(wanted.text), deterministic=True)
+            self._tx.create_function("istar_holds", 1, contains(wanted.text), deterministic=True)
             clauses.append(f"({self._text_clause()})")
         values = {
             "owner": self._owner,
@@ -467,7 +467,7 @@ class _Forgetting:
         sentences = own_text.Sentences(text for _, text in self._texts)
         # A query is kept as its first 200 characters, which end no sentence.
         heads = {normalise(shorten(text, 200)) for _, text in self._texts}
-        named = None if self._wanted.text is None else _holds(self._wanted.text)
+        named = None if self._wanted.text is None else contains(self._wanted.text)
 
         def holds(text: str) -> bool:
             return bool(named and named(text)) or normalise(text) in heads or text in sentences
@@ -537,7 +537,7 @@ def _fold(text: str) -> str:
     return clean(text).casefold()
 
 
-def _holds(text: str) -> Callable[[str | None], bool]:
+def contains(text: str) -> Callable[[str | None], bool]:
     """Whether a text contains this one, without regard to case; in JSON also in its escaped form."""
     plain = _fold(text)
     escaped = json.dumps(plain, ensure_ascii=False)[1:-1]
@@ -586,11 +586,12 @@ def held_by_a_row(connection: sqlite3.Connection, text: str) -> bool:
     needle = _probe(text).decode(errors="ignore")
     return any(
         connection.execute(f'select 1 from "{table}" where instr("{column}", ?) limit 1', (needle,)).fetchone()
-        for table, column in _text_columns(connection)
+        for table, column in text_columns(connection)
     )
 
 
-def _text_columns(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+def text_columns(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """(table, column) of all text in the file, the full-text index's own tables left out."""
     tables = connection.execute(
         "select name from sqlite_master where type = 'table' and name not like 'sqlite_%'"
         " and name not like 'document_fts%' order by name"
