@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 FORGETTABLE = (*KINDS, "exchange")
 # Derived rows go before what they rest on, lest triggers make work of rows that are about to go.
-_ORDER = ("reflection", "observation", "profile", "episode", "atom", "exchange", "memory", "message", "turn")
+_ORDER = ("reflection", "observation", "profile", "episode", "atom", "exchange", "memory", "message", "turn", "file", "item")
 _PROBES = 64  # forgotten texts that are looked for in the bytes of the file
 _PROBE_LENGTH = 200  # bytes of each
 
@@ -48,6 +48,8 @@ _FURTHER_TEXTS = {
     "episode": "name || char(10) || coalesce((select group_concat(narrative, char(10)) from episode_history"
     " where episode = episode.id), '')",
     "message": "parts",
+    "file": "path",
+    "item": "key || char(10) || value",
     "observation": "coalesce(current_task, '') || char(10) || coalesce(suggested_response, '')",
 }
 
@@ -182,6 +184,8 @@ class _Forgetting:
         self._reopen_parts()
         for kind in _ORDER:
             tx.execute(f"delete from {kind} where id in (select row from temp.doomed where kind = ?)", (kind,))
+        if self._wanted.everything:
+            tx.execute("delete from folder where namespace = ?", (self._owner,))
         # Search rows of a host's own kinds stand for no table.
         tx.execute("delete from document where (kind, row) in (select kind, row from temp.doomed)")
         self._drop_sessions()
@@ -537,13 +541,13 @@ def _fold(text: str) -> str:
     return clean(text).casefold()
 
 
-def contains(text: str) -> Callable[[str | None], bool]:
+def contains(text: str) -> Callable[[object], bool]:
     """Whether a text contains this one, without regard to case; in JSON also in its escaped form."""
     plain = _fold(text)
     escaped = json.dumps(plain, ensure_ascii=False)[1:-1]
 
-    def holds(value: str | None) -> bool:
-        if not value:
+    def holds(value: object) -> bool:
+        if not isinstance(value, str):
             return False
         folded = _fold(value)
         return plain in folded or escaped in folded
