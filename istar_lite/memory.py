@@ -27,6 +27,7 @@ from istar_lite import (
     forgetting,
     importing,
     memories,
+    merging,
     observations,
     packing,
     places,
@@ -47,11 +48,13 @@ from istar_lite.models import (
     AtomExtractor,
     Budget,
     ContextBlock,
+    Difference,
     EpisodeClassifier,
     Exported,
     Forgotten,
     Imported,
     MemoryItem,
+    Merged,
     Notes,
     ObservationConfig,
     Page,
@@ -212,6 +215,24 @@ class Memory:
         """Fills a new, empty file with the rows of an export, ids and all; rows by table. Raises `BadInput` naming
         the line that is no row of an export, or when something is in the file already (merge it instead)."""
         return exporting.load(self._services.file, path, on_progress=on_progress)
+
+    def merge(self, other: str | os.PathLike[str], on_progress: Callable[[int, int], None] | None = None) -> Merged:
+        """Brings in everything of another memory file (or export), once, however often it is merged and in which
+        order. The other file is only read. One transaction: all of it, or nothing.
+
+        Rows meet by namespace, session, kind, event time, normalised text, and the ordinal among equals; counts are
+        the larger, first dates the earlier, last ones the later; what ended in one file has ended; corrections are
+        put in order by event time. A run of the same name with other turns comes in as `name~2`. What either side
+        has forgotten is forgotten. Vectors come along where both files use the same model. Own settings hold.
+        Raises `BadInput` when there is no such file or it is this one, `FileTooNew`, `FileDamaged`, `Busy`."""
+        result = merging.merge(self._services, other, on_progress=on_progress)
+        self._services.embedding.settle(self._services)
+        return result
+
+    def diff(self, other: str | os.PathLike[str]) -> tuple[Difference, ...]:
+        """What the two files do not share: rows that only one has, and rows that both have but differ. Neither is
+        changed."""
+        return merging.diff(self._services.file, other)
 
     # --- looking around ---------------------------------------------------------------------------------------
 
@@ -568,6 +589,9 @@ class Memory:
     acheck = in_thread(check)
     aexport = in_thread(export)
     aload = in_thread(load)
+    amerge = in_thread(merge)
+    adiff = in_thread(diff)
+    aseal = in_thread(seal)
     aremember = in_thread(remember)
     aremember_many = in_thread(remember_many)
     asupersede = in_thread(supersede)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from istar_lite.database import File
-from istar_lite.migrations import base_tables
 from istar_lite.text import digest
 
 AT = "2026-01-0{}T10:00:00.000Z"
@@ -76,7 +75,7 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def fill(path: Path) -> Path:
-    """A whole file at `path` with at least one row in every table."""
+    """A whole file at `path` with rows in every table (test_checking.py makes sure of that)."""
     file = File(path)
     with file.write() as tx:
         for table, row in ROWS:
@@ -92,7 +91,5 @@ def fill(path: Path) -> Path:
             "insert into embedding (document, model, length, vector) select id, 1, length(text), x'01020304' from document"
         )
         tx.execute("update turn set text = text || ' edited' where turn = 5")
-    empty = [name for name in base_tables() if file.reader().execute(f"select count(*) from {name}").fetchone()[0] == 0]
     file.close()
-    assert not empty, f"rows.py puts nothing into {empty}"
     return path
