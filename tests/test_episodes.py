@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from istar_lite import (
@@ -291,6 +291,7 @@ def test_a_result_is_dropped_when_a_turn_was_changed_meanwhile(opened: Open) -> 
     assert ranges(agent) == [("BOOM", 1, 6)]
 
 
+@settings(max_examples=15)
 @given(
     jumps=st.lists(st.integers(1, 4), min_size=1, max_size=40),
     answers=st.lists(st.sampled_from(["CALM", "BOOM", "nonsense", "down"]), min_size=60, max_size=60),
