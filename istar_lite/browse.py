@@ -19,7 +19,8 @@ _IN_SESSIONS = f"select id from session where namespace = ({_IN_NAMESPACE})"
 _OWNED = {
     **dict.fromkeys((*KINDS, "exchange"), f"session in ({_IN_SESSIONS})"),
     **dict.fromkeys(
-        ("memory", "profile", "session", "recall", "task", "tombstone", "document"), f"namespace = ({_IN_NAMESPACE})"
+        ("memory", "profile", "file", "item", "session", "recall", "task", "tombstone", "document"),
+        f"namespace = ({_IN_NAMESPACE})",
     ),
 }
 LISTED = tuple(_OWNED)

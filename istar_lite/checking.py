@@ -171,14 +171,14 @@ def _spaced(connection: sqlite3.Connection) -> Iterator[Problem]:
 
 
 def _vectors(connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Vectors have a document, a model, and the size the model says."""
+    """Vectors have a document, a model, and the size the model says; an empty one says that the text has none."""
     for document, part, why in connection.execute(
         "select embedding.document, embedding.part, case when document.id is null then 'its document is not there'"
         " when embedding_model.id is null then 'its model is not there' else 'has ' || length(embedding.vector) ||"
         " ' bytes where the model says ' || embedding_model.dimension end"
         " from embedding left join document on document.id = embedding.document"
         " left join embedding_model on embedding_model.id = embedding.model"
-        " where document.id is null or embedding_model.id is null or length(vector) <> dimension"
+        " where document.id is null or embedding_model.id is null or length(vector) not in (0, dimension)"
         " or typeof(vector) <> 'blob'"
     ):
         yield Problem(f"vector {part} of document {document}: {why}", "vectors")
@@ -354,7 +354,7 @@ def _mend_vectors(tx: sqlite3.Connection) -> None:
     tx.execute(
         "delete from embedding where document not in (select id from document)"
         " or model not in (select id from embedding_model) or typeof(vector) <> 'blob'"
-        " or length(vector) <> (select dimension from embedding_model where id = model)"
+        " or length(vector) not in (0, (select dimension from embedding_model where id = model))"
     )
 
 

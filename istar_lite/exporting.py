@@ -239,6 +239,7 @@ def is_empty(connection: sqlite3.Connection) -> bool:
     """Whether nobody has written anything into the file yet."""
     row = connection.execute(
         "select exists (select 1 from session) or exists (select 1 from memory) or exists (select 1 from tombstone)"
+        " or exists (select 1 from file) or exists (select 1 from item)"
         " or exists (select 1 from profile) or (select count(*) from namespace) > 1"
     ).fetchone()
     return not row[0]

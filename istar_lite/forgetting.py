@@ -37,7 +37,19 @@ if TYPE_CHECKING:
 
 FORGETTABLE = (*KINDS, "exchange")
 # Derived rows go before what they rest on, lest triggers make work of rows that are about to go.
-_ORDER = ("reflection", "observation", "profile", "episode", "atom", "exchange", "memory", "message", "turn", "file", "item")
+_ORDER = (
+    "reflection",
+    "observation",
+    "profile",
+    "episode",
+    "atom",
+    "exchange",
+    "memory",
+    "message",
+    "turn",
+    "file",
+    "item",
+)
 _PROBES = 64  # forgotten texts that are looked for in the bytes of the file
 _PROBE_LENGTH = 200  # bytes of each
 

@@ -16,7 +16,7 @@ from istar_lite.values import as_int, as_real, plain
 
 Status = Literal["active", "evicted", "superseded", "merged"]
 Ranking = Literal["balanced", "ebbinghaus"]
-KINDS = ("turn", "atom", "episode", "profile", "message", "memory", "observation", "reflection")
+KINDS = ("turn", "atom", "episode", "profile", "message", "memory", "observation", "reflection", "file", "item")
 EMOTIONS = ("joy", "sadness", "anger", "fear", "surprise", "love", "neutral")
 
 

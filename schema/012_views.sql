@@ -10,7 +10,9 @@ union all select * from profile_document
 union all select * from message_document
 union all select * from memory_document
 union all select * from observation_document
-union all select * from reflection_document;
+union all select * from reflection_document
+union all select * from file_document  -- 013
+union all select * from item_document;
 
 -- An edit of a search row is an edit of the row it stands for: that row is changed, its triggers bring the new text
 -- here, and the edit itself has nothing left to do.
@@ -25,6 +27,8 @@ when new.text is not old.text and exists (
   update memory set text = new.text where new.kind = 'memory' and id = new.row;
   update observation set text = new.text where new.kind = 'observation' and id = new.row;
   update reflection set text = new.text where new.kind = 'reflection' and id = new.row;
+  update file set text = new.text where new.kind = 'file' and id = new.row;
+  update item set text = new.text where new.kind = 'item' and id = new.row;
   select raise(ignore);
 end;
 
@@ -39,6 +43,8 @@ when exists (select 1 from findable where kind = old.kind and row = old.row) beg
   update memory set text = text where old.kind = 'memory' and id = old.row;
   update observation set text = text where old.kind = 'observation' and id = old.row;
   update reflection set text = text where old.kind = 'reflection' and id = old.row;
+  update file set text = text where old.kind = 'file' and id = old.row;
+  update item set value = value where old.kind = 'item' and id = old.row;
 end;
 
 create trigger document_gone after delete on document
@@ -50,7 +56,7 @@ when not exists (select 1 from findable where kind = old.kind and row = old.row)
 end;
 
 create trigger document_unfounded before insert on document
-when new.kind in ('turn', 'atom', 'episode', 'profile', 'message', 'memory', 'observation', 'reflection')
+when new.kind in ('turn', 'atom', 'episode', 'profile', 'message', 'memory', 'observation', 'reflection', 'file', 'item')
   and not exists (select 1 from findable where kind = new.kind and row = new.row) begin
   select raise(abort, 'a document stands for a row of the table that its kind names: write that row, the document follows');
 end;
@@ -75,6 +81,9 @@ create trigger namespace_delete before delete on namespace begin
   delete from session where namespace = old.id;
   delete from profile where namespace = old.id;
   delete from memory where namespace = old.id;
+  delete from file where namespace = old.id;
+  delete from folder where namespace = old.id;
+  delete from item where namespace = old.id;
   delete from recall where namespace = old.id;
   delete from task where namespace = old.id;
   delete from model_call where namespace = old.id;
@@ -133,8 +142,8 @@ end;
 -- Search rows follow: what is written into them by hand would be undone by the next write of the row.
 create trigger document_follows before update of kind, row, namespace, session, position, speaker, title, external_id,
   occurred_at, status, stale, ended_at, expires_at on document
-when (new.kind in ('turn', 'atom', 'episode', 'profile', 'message', 'memory', 'observation', 'reflection')
-    or old.kind in ('turn', 'atom', 'episode', 'profile', 'message', 'memory', 'observation', 'reflection'))
+when (new.kind in ('turn', 'atom', 'episode', 'profile', 'message', 'memory', 'observation', 'reflection', 'file', 'item')
+    or old.kind in ('turn', 'atom', 'episode', 'profile', 'message', 'memory', 'observation', 'reflection', 'file', 'item'))
   and (new.kind, new.namespace, new.session, new.position, new.speaker, new.title, new.external_id, new.occurred_at,
     new.status, new.stale, new.ended_at, new.expires_at)
   is not (old.kind, old.namespace, old.session, old.position, old.speaker, old.title, old.external_id, old.occurred_at,
@@ -200,6 +209,9 @@ create trigger namespace_moved after update of id on namespace when new.id <> ol
   update profile set namespace = new.id where namespace = old.id;
   update memory set namespace = new.id where namespace = old.id;
   update memory_key set namespace = new.id where namespace = old.id;
+  update file set namespace = new.id where namespace = old.id;
+  update folder set namespace = new.id where namespace = old.id;
+  update item set namespace = new.id where namespace = old.id;
   update recall set namespace = new.id where namespace = old.id;
   update task set namespace = new.id where namespace = old.id;
   update model_call set namespace = new.id where namespace = old.id;
@@ -269,6 +281,8 @@ union all select 'exchange', 'a prompt and its response', (select count(*) from 
 union all select 'memory', 'statements worth keeping, fading with time', (select count(*) from memory)
 union all select 'observation', 'a log that stands for older messages', (select count(*) from observation)
 union all select 'reflection', 'the log, condensed', (select count(*) from reflection)
+union all select 'file', 'files of a model''s memory folder, with all their versions', (select count(*) from file)
+union all select 'item', 'values that other programs keep under a key', (select count(*) from item)
 union all select 'document', 'everything that can be found: select rowid, text from document_fts where document_fts match ''word''',
   (select count(*) from document)
 union all select 'embedding', 'vectors of passages', (select count(*) from embedding)

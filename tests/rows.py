@@ -59,6 +59,13 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("observation", {"id": 2, "session": 2, "first_message": 3, "last_message": 4, "text": "10:00 asks for tea",
                      "current_task": "make tea", "occurred_at": AT.format(4)}),
     ("reflection", {"id": 1, "session": 2, "first_observation": 1, "last_observation": 1, "text": "likes tea"}),
+    ("file", {"id": 1, "path": "/memories/tea.md", "text": "green tea", "status": "superseded",
+              "ended_at": AT.format(2), "ended_by": "file 2", "occurred_at": AT.format(1)}),
+    ("file", {"id": 2, "path": "/memories/tea.md", "text": "black tea", "change": "str_replace",
+              "occurred_at": AT.format(2)}),
+    ("folder", {"path": "/memories"}),
+    ("item", {"id": 1, "prefix": "users.1", "key": "tea", "value": '{"likes":"tea","cups":2}'}),
+    ("item_vector", {"item": 1, "field": "likes", "vector": b"\0\0\0\0"}),
     ("recall", {"id": 1, "session": 2, "via": "retrieve", "query": "tea"}),
     ("recall_hit", {"recall": 1, "rank": 1, "kind": "memory", "row": 1, "score": 0.5}),
     ("recall_hit", {"recall": 1, "rank": 2, "kind": "message", "row": 3, "score": 0.4}),
@@ -88,7 +95,8 @@ def fill(path: Path) -> Path:
             [(digest(row[1]), row[0]) for row in tx.execute("select id, text from memory").fetchall()],
         )
         tx.execute(
-            "insert into embedding (document, model, length, vector) select id, 1, length(text), x'01020304' from document"
+            "insert into embedding (document, model, length, vector)"
+            " select id, 1, length(text), x'01020304' from document"
         )
         tx.execute("update turn set text = text || ' edited' where turn = 5")
     file.close()

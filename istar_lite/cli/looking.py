@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from istar_lite import Results
-from istar_lite.cli.common import NOTHING, memory_command, print_json, print_table, printable, reading
+from istar_lite.cli.common import NOTHING, memory_command, print_json, print_table, printable, reading, writing
 from istar_lite.models import KINDS
 
 # What `show` prints of each kind, the longest column last.
@@ -25,6 +25,8 @@ COLUMNS = {
     "memory": ("id", "importance", "emotion", "status", "occurred_at", "text"),
     "observation": ("id", "first_message", "last_message", "stage", "text"),
     "reflection": ("id", "generation", "level", "tokens_after", "text"),
+    "file": ("id", "path", "change", "status", "occurred_at", "text"),
+    "item": ("id", "prefix", "key", "updated_at", "value"),
     "recall": ("id", "via", "recalled_at", "query"),
     "task": ("id", "purpose", "state", "attempts", "last_error"),
 }
@@ -117,6 +119,27 @@ def _explained(explain: Any) -> Iterator[str]:
         yield f"{name} × {factor['factor']:.2f}: {factor['why']}"
 
 
+@memory_command("context")
+@click.argument("query")
+@click.option("--budget", "budget_tokens", type=int, default=1000, show_default=True, help="Tokens at most.")
+@click.option("--session", help="Also the log and the messages of this session.")
+@click.option("--touch", is_flag=True, help="Reinforce what is shown and keep the trail, as a program would.")
+def context(
+    file: Path, namespace: str, as_json: bool, query: str, budget_tokens: int, session: str | None, touch: bool
+) -> int:
+    """The prompt block for QUERY: what is worth knowing, packed to a budget. Exit status 1 if nothing is."""
+    opened = writing(file, namespace) if touch else reading(file, namespace)
+    with opened as memory:
+        block = memory.context(query, budget_tokens=budget_tokens, session=session, touch=touch)
+    if as_json:
+        print_json(block.to_dict())
+    elif block:
+        click.echo(str(block))
+    else:
+        click.echo(block.reason, err=True)
+    return 0 if block else NOTHING
+
+
 @memory_command("show")
 @click.argument("kind", type=click.Choice([*PLURALS, *COLUMNS]), default="sessions", metavar="[KIND]")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
@@ -199,4 +222,4 @@ def _print_pairs(values: dict[str, Any]) -> None:
         click.echo(f"{name.replace('_', ' '):>18}  {'–' if value is None else printable(text)}")
 
 
-COMMANDS: tuple[click.Command, ...] = (search, show, stats, status)
+COMMANDS: tuple[click.Command, ...] = (search, context, show, stats, status)
