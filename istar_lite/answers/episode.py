@@ -14,8 +14,10 @@ from istar_lite.text import normalise
 
 UNKNOWN = "UNKNOWN"
 
+_GAP = r"\s{0,9}"  # bounded, as all repeats here that meet each other: junk must not take quadratic time
 _HEADER = re.compile(
-    r"\[[ \t*]*([^\[\]|\n]{1,80}?)[ \t*]*\|\s*T\s*\d{1,12}\s*(?:-|–|—|→|to|\.\.+)\s*T?\s*\d{1,12}\s*\][*_]*",
+    r"\[[ \t*]{0,9}([^\[\]|\n]{1,80}?)[ \t*]{0,9}\|"
+    rf"{_GAP}T{_GAP}\d{{1,12}}{_GAP}(?:-|–|—|→|to|\.{{2,3}}){_GAP}T?{_GAP}\d{{1,12}}{_GAP}\][*_]*",
     re.IGNORECASE,
 )
 _BEFORE_HEADER = re.compile(r"[ \t>*#_`-]*\Z")
@@ -83,7 +85,7 @@ def _line_before(text: str, at: int) -> str:
 
 def _blocks(answer: str, headers: Sequence[re.Match[str]]) -> Iterator[str]:
     for _, block in regions(answer, headers):
-        yield block.strip(" \t\n*#_`>")
+        yield block.lstrip(" \t\n*#_`>:-").rstrip(" \t\n*#_`")
 
 
 def _phase(written: str, phases: Sequence[str]) -> str | None:

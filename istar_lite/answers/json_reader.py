@@ -14,8 +14,11 @@ from typing import Any
 
 _DEEPEST = 40  # real answers nest three deep
 # Every bracket may start a value, and a broken one is left at its first bad character: brackets in brackets would
-# be read again and again. After this many characters per character of the answer, what was found must do.
+# be read again and again. After so many steps per character, brackets that were none, or quotes
+# left open inside one text, what was found must do.
 _PATIENCE = 10
+_MOST_FAILURES = 4000
+_MOST_BARE_QUOTES = 60
 
 
 class Cut(dict[str, Any]):
@@ -91,22 +94,24 @@ class _Reader:
         self.broken = False
         self._cut = False
         self._work = 0
-        self._allowed = _PATIENCE * len(text) + 10_000
+        self._allowed = _PATIENCE * len(text) + 1000
 
     def values(self) -> Iterator[Found]:
-        at = 0
-        while start := _START.search(self.text, at):
+        at = failures = 0
+        while failures < _MOST_FAILURES and (start := _START.search(self.text, at)):
             at = start.start()
             self._cut = False
             try:
                 value, end = self._value(at, 0)
             except _Broken:
                 self.broken = True
+                failures += 1
                 at += 1
                 continue
             if not _AFTER_REPLACES.search(self.text, max(0, at - 20), at):
                 yield Found(value, at, end, self._cut)
                 if self._cut:  # what is inside may still be whole
+                    failures += 1
                     end = at + 1
             at = max(end, at + 1)
 
@@ -160,7 +165,7 @@ class _Reader:
                 raise _Broken
 
     def _string(self, at: int, ends: re.Pattern[str]) -> tuple[str, int]:
-        quote, start, lenient = self.text[at], at + 1, False
+        quote, start, bare_quotes = self.text[at], at + 1, 0
         at = start
         while True:
             at = self._skip(_BODY[quote], at)
@@ -169,10 +174,12 @@ class _Reader:
                 return "", at
             if ends.match(self.text, at + 1):
                 break
-            lenient = True
+            bare_quotes += 1
             at += 1
+            if bare_quotes > _MOST_BARE_QUOTES:
+                raise _Broken
         raw = self.text[start:at]
-        if lenient and _SWALLOWED_KEY.search(raw):
+        if bare_quotes and _SWALLOWED_KEY.search(raw):
             raise _Broken
         return _unescaped(raw), at + 1
 

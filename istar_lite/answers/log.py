@@ -27,12 +27,13 @@ _ARROW = re.compile(r"(?:->|→|=>)[ \t]*")
 _MARK = re.compile(rf"(?:\[({_SYMBOLS}|[vVxX ])\]|({_SYMBOLS})\ufe0f?(?=[ \t(\[]|$)|(v)(?=[ \t]))[ \t]*")
 _TIME = re.compile(
     r"[(\[](~?\d{1,2}[:.]\d{2}(?:[:.]\d{2})?(?:[ \t]*[-–][ \t]*\d{1,2}[:.]\d{2})?(?:[ \t]*[ap]\.?m\.?)?)[)\]]"
-    r"[ \t]*:?[ \t]*",
+    r"[ \t]*:?[ \t]*|(\d{1,2}:\d{2})[ \t]+(?:[-–:][ \t]+)?",
     re.IGNORECASE,
 )
 _DATE = re.compile(r"[ \t>#*_]*date[*_]*[ \t]*[:：][*_]*[ \t]*\[?([^\[\]\n]{1,60}?)\]?[*_]*[ \t.:]*\Z", re.IGNORECASE)
 _BARE_DATE = re.compile(r"[ \t>#*_\[]*((?=[^\n]{0,40}\d{4})(?=[^\n]*\d)[A-Za-z\d ,./-]{6,40}?)[\]*_]*[ \t.:]*\Z")
 _MONTH_OR_NUMBER = re.compile(r"\d|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec", re.IGNORECASE)
+_MOST_MARKS = 6  # marks and times before the text of one line
 _RULER = re.compile(r"[\W_]*\Z")
 
 
@@ -63,6 +64,11 @@ def parse_log(text: str) -> list[LogLine]:
             last = lines[-1]
             lines[-1] = LogLine(f"{last.text} {raw.strip()}", last.mark, last.time, last.date, last.detail)
     return lines
+
+
+def is_of_log(raw: str) -> bool:
+    """Whether a line is a bullet or a date header, and no prose."""
+    return _date_of(raw) is not None or (_BULLET.match(raw) or _BARE_MARK.match(raw)) is not None
 
 
 def format_log(lines: Iterable[LogLine]) -> str:
@@ -100,11 +106,14 @@ def _line(rest: str, date: str, *, indent: int, first: bool) -> LogLine | None:
     arrow = _ARROW.match(rest)
     rest = rest[arrow.end() :] if arrow else rest
     mark, time = "", ""
-    while (found := _MARK.match(rest)) or (found := _TIME.match(rest)):
+    for _ in range(_MOST_MARKS):
+        found = _MARK.match(rest) or _TIME.match(rest)
+        if found is None:
+            break
         if found.re is _TIME:
             if time:
                 break
-            time = found[1]
+            time = found[1] or found[2]
         else:
             written = next(group for group in found.groups() if group is not None)
             mark = _stronger(mark, _MARKS_READ[written.casefold()])

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from istar_lite.answers.log import CRITICAL, DONE, LOW, MEDIUM, LogLine, format_log, parse_log
+from istar_lite.answers.log import CRITICAL, DONE, LOW, MEDIUM, LogLine, format_log, is_of_log, parse_log
 from istar_lite.answers.observation import ended_by_itself, last_observations, without_lines_of
 from istar_lite.answers.parts import answer_part, content_words, is_refusal, without_fences, word_set, words_of
 from istar_lite.answers.repetition import find_repetition
@@ -54,15 +54,10 @@ def _whole_log(answer: str, max_tokens: int | None) -> list[LogLine]:
         # and in its length where we know what was allowed.
         if max_tokens is not None and not ended_by_itself(answer, max_tokens):
             raise UnusableAnswer("the reflection was cut off")
-        return parse_log("\n".join(line for line in answer.splitlines() if _is_of_log(line)))
+        return parse_log("\n".join(line for line in answer.splitlines() if is_of_log(line)))
     if not section.closed and not ended_by_itself(answer, max_tokens):
         raise UnusableAnswer("the reflection was cut off")
     return parse_log(section.text)
-
-
-def _is_of_log(line: str) -> bool:
-    """A bullet, or a date header (seen by the date it gives to a bullet after it)."""
-    return bool(parse_log(line)) or bool(parse_log(f"{line}\n* - probe")[-1].date)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 # One line five times running is a loop, four may be four equal events. A block of lines loops when it comes three
@@ -41,74 +41,67 @@ class Repetition:
 def find_repetition(text: str) -> Repetition | None:
     """The first loop in `text`: a line five times running (blank lines between do not matter), a longer block
     three times (ten lines or more), a phrase within a long line; None when there is none. Linear time."""
-    return _find(text, _pieces(text))
+    lines = _lines(text)
+    loop = next(_loops_of_lines(text, lines), None)
+    for line in lines:
+        if loop is not None and line[0] >= loop.start:
+            break
+        if (within := next(_loops_within(text, line), None)) is not None:
+            return within
+    return loop
 
 
 def cut_repetition(text: str) -> str:
     """`text` with every loop cut down to its first unit: `find_repetition` finds nothing in it."""
     for _ in range(_PASSES):  # cutting one loop may bring the parts of another together
-        shorter = _cut_once(text)
-        if shorter == text:
+        shorter = _without(text, _loops_of_lines(text, _lines(text)))
+        loops = (loop for line in _lines(shorter) for loop in _loops_within(shorter, line))
+        shorter = _without(shorter, loops)
+        if len(shorter) == len(text):
             break
         text = shorter
     return text
 
 
-def _cut_once(text: str) -> str:
-    pieces = _pieces(text)
+def _without(text: str, loops: Iterator[Repetition]) -> str:
     kept, at = [], 0
-    while loop := _find(text, pieces):
-        kept.append(text[at : loop.first_end])
-        at = loop.end
-        pieces = [piece.after(at) for piece in pieces if piece.end > at]
+    for loop in loops:
+        if loop.start >= at:
+            kept.append(text[at : loop.first_end])
+            at = loop.end
     return "".join([*kept, text[at:]])
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    text: str
-    start: int
-    end: int
-
-    def after(self, at: int) -> _Piece:
-        return self if self.start >= at else _Piece(self.text[at - self.start :], at, self.end)
+_Place = tuple[int, int]
 
 
-def _pieces(text: str) -> list[_Piece]:
-    """The lines that are not blank, with their places."""
-    pieces, at = [], 0
+def _lines(text: str) -> list[_Place]:
+    """Where the lines that are not blank start and end, without the spaces around them."""
+    places, at = [], 0
     for line in text.splitlines(keepends=True):
         if bare := line.strip():
             start = at + line.index(bare)
-            pieces.append(_Piece(bare, start, start + len(bare)))
+            places.append((start, start + len(bare)))
         at += len(line)
-    return pieces
+    return places
 
 
-def _find(text: str, pieces: Sequence[_Piece]) -> Repetition | None:
-    """The loop that starts first, over lines and within lines."""
-    run = _find_run([" ".join(piece.text.casefold().split()) for piece in pieces], _lines_loop)
-    loop = None if run is None else _located(text, [(piece.start, piece.end) for piece in pieces], run)
-    for piece in pieces:
-        if loop is not None and piece.start >= loop.start:
-            break
-        if (within := _find_within(text, piece)) is not None:
-            return within
-    return loop
+def _loops_of_lines(text: str, lines: Sequence[_Place]) -> Iterator[Repetition]:
+    keys = [" ".join(text[start:end].casefold().split()) for start, end in lines]
+    return (_located(text, lines, run) for run in _find_runs(keys, _lines_loop))
 
 
-def _find_within(text: str, piece: _Piece) -> Repetition | None:
-    if len(piece.text) < _LONG_LINE:
-        return None
-    places = [(piece.start + word.start(), piece.start + word.end()) for word in re.finditer(r"\S+", piece.text)]
-    run = _find_run([text[start:end].casefold() for start, end in places], _words_loop)
-    if run is not None:
-        return _located(text, places, run)
-    for stutter in _STUTTER.finditer(piece.text):
+def _loops_within(text: str, line: _Place) -> Iterator[Repetition]:
+    start, end = line
+    if end - start < _LONG_LINE:
+        return
+    words = [word.span() for word in re.compile(r"\S+").finditer(text, start, end)]
+    for run in _find_runs([text[start:end].casefold() for start, end in words], _words_loop):
+        yield _located(text, words, run)
+    for stutter in _STUTTER.finditer(text, start, end):
         if _says_something(stutter[1]):
-            start, first_end, end = (piece.start + at for at in (stutter.start(), stutter.end(1), stutter.end()))
-            return Repetition(stutter[1], len(stutter[0]) // len(stutter[1]), start, first_end, end)
-    return None
+            times = len(stutter[0]) // len(stutter[1])
+            yield Repetition(stutter[1], times, stutter.start(), stutter.end(1), stutter.end())
 
 
 def _lines_loop(period: int, count: int) -> bool:
@@ -128,31 +121,31 @@ class _Run:
     count: int
 
 
-def _find_run(items: Sequence[str], loops: _Loops) -> _Run | None:
-    """The first run in which each item equals the one a period before it, long enough for `loops(period, count)`.
+def _find_runs(items: Sequence[str], loops: _Loops) -> Iterator[_Run]:
+    """The runs in which each item equals the one a period before it, long enough for `loops(period, count)`.
 
     A period is watched from the moment an item comes again after that many places, until the first that differs.
     """
+    at = 0
     seen: dict[str, int] = {}
     watched: dict[int, int] = {}  # period -> the first item that equals the one a period before
-    run: _Run | None = None
-    for at, item in enumerate(items):
+    while at < len(items):
+        item = items[at]
         watched = {period: since for period, since in watched.items() if items[at - period] == item}
-        if run is not None:
-            if run.period not in watched:
-                break
-            run = _Run(run.first, run.period, at + 1 - run.first)
-            continue
         if item in seen and len(watched) < _PERIODS_WATCHED:
             watched.setdefault(at - seen[item], at)
         seen[item] = at
-        run = _long_enough(items, watched, at, loops)
-    return None if run is None else _Run(run.first, run.period, run.count - run.count % run.period)
+        at += 1
+        if (run := _long_enough(items, watched, at, loops)) is not None:
+            while at < len(items) and items[at] == items[at - run.period]:
+                at += 1
+            yield _Run(run.first, run.period, (at - run.first) // run.period * run.period)
+            seen, watched = {}, {}
 
 
 def _long_enough(items: Sequence[str], watched: dict[int, int], at: int, loops: _Loops) -> _Run | None:
     for period, since in watched.items():
-        first, count = since - period, at + 1 - since + period
+        first, count = since - period, at - since + period
         if loops(period, count) and any(_says_something(item) for item in items[first : first + period]):
             return _Run(first, period, count)
     return None
@@ -163,7 +156,7 @@ def _says_something(unit: str) -> bool:
     return any(character.isalnum() or unicodedata.category(character) == "So" for character in unit)
 
 
-def _located(text: str, places: Sequence[tuple[int, int]], run: _Run) -> Repetition:
+def _located(text: str, places: Sequence[_Place], run: _Run) -> Repetition:
     start, first_end = places[run.first][0], places[run.first + run.period - 1][1]
     end = places[run.first + run.count - 1][1]
     return Repetition(text[start:first_end], run.count // run.period, start, first_end, end)

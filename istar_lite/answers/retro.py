@@ -14,7 +14,7 @@ from istar_lite.text import normalise
 RETRO_HEADER = "[RUN RETROSPECTIVE]"
 
 _HEADER = re.compile(
-    r"^[ \t>*#_`]*\[?[ \t*]*RUN[ _-]+RETROSPECTIVE[ \t*]*\]?[*_:]*[ \t]*", re.IGNORECASE | re.MULTILINE
+    r"^[ \t>*#_`]*+\[?[ \t*]*+RUN[ _-]+RETROSPECTIVE[ \t*]*\]?[*_:]*[ \t]*", re.IGNORECASE | re.MULTILINE
 )
 _LABELS = {
     "phase sequence": "Phase sequence",
@@ -24,17 +24,16 @@ _LABELS = {
     "rule": "Rule for next run",
 }
 _LABEL = re.compile(
-    r"^[ \t>*#_-]*(?:\d{1,2}[.)][ \t]*)?(phase sequence|phases|outcome|root cause|rule)s?"
+    r"^[ \t>*#_-]*+(?:\d{1,2}[.)][ \t]*+)?(phase sequence|phases|outcome|root cause|rule)s?"
     r"(?:[ \t]+(?:for|in)[ \t]+(?:the[ \t]+)?next[ \t]+runs?)?(?:[ \t]*\d{1,2})?[*_]*[ \t]*[:：][*_]*[ \t]*",
     re.IGNORECASE | re.MULTILINE,
 )
-_RULE = re.compile(
-    r"\bIF\b[\s:*]*(.{1,400}?)[\s,;:*]*\bTHEN\b[\s:*]*(.{1,600}?)\s*(?=\bIF\b[^\n]{1,400}\bTHEN\b|\n|\Z)", re.DOTALL
-)
-_ANY_CASE_RULE = re.compile(_RULE.pattern, re.DOTALL | re.IGNORECASE)
+_RULE_START = re.compile(r"[\W\d]*IF\b", re.IGNORECASE)
+_IF_THEN = tuple((re.compile(r"\bIF\b", flags), re.compile(r"\bTHEN\b", flags)) for flags in (0, re.IGNORECASE))
+_MOST_RULES = 12
 _TURN = re.compile(r"\bT(\d{1,9})(?!\d)")
 _CITATION = re.compile(
-    r"\s*[(\[](?:see|cf\.?|turns?|at|[\sT\d,;&–-]|and)*T\d+(?:see|cf\.?|turns?|at|[\sT\d,;&.–-]|and)*[)\]]\W*\Z"
+    r"[(\[](?=[^()\[\]]{0,200}\bT\d)(?:(?:see|cf|turns?|at|and|to|T?\d+|[\s,;&.–-])+)[)\]]\W*\Z", re.I
 )
 _TEMPLATE_FIELD = re.compile(r"<[^<>\n]{1,60}>")
 
@@ -108,8 +107,8 @@ def _parts(block: str, example_text: str) -> tuple[dict[str, str], str | None]:
     dropped = None
     for label, content in _labelled(block):
         name = _LABELS[" ".join(label[1].casefold().split())]
-        if not any(has_letters(line) and not line.rstrip().endswith(":") for line in content.splitlines()):
-            continue  # nothing, or another format's label ("Output:")
+        if not _says_something(content, name):
+            continue
         if normalise(content) in example:
             dropped = "only the prompt's own example came back"
         elif _TEMPLATE_FIELD.search(content):
@@ -121,16 +120,41 @@ def _parts(block: str, example_text: str) -> tuple[dict[str, str], str | None]:
     return parts, dropped
 
 
+def _says_something(content: str, name: str) -> bool:
+    """More than another format's label ("Output:"); an outcome may be a bare number, a cause or a rule may not."""
+    lines = [line for line in content.splitlines() if not line.rstrip().endswith(":")]
+    return any(map(has_letters, lines)) or (name == "Outcome" and any(map(str.isdigit, "".join(lines))))
+
+
 def _labelled(block: str) -> Iterator[tuple[re.Match[str], str]]:
     for label, content in regions(block, list(_LABEL.finditer(block))):
         yield label, content.strip(" \t\n*_`")
 
 
 def _rules(text: str) -> tuple[Rule, ...]:
-    found = list(_RULE.finditer(text)) or list(_ANY_CASE_RULE.finditer(text))
-    rules = []
-    for rule in found:
-        condition, action = (" ".join(part.split()).strip(" *_`,;") for part in rule.groups())
-        cited = tuple(dict.fromkeys(int(turn) for turn in _TURN.findall(rule[0])))
-        rules.append(Rule(condition, _CITATION.sub("", action), cited))
-    return tuple(rules)
+    written: list[str] = []
+    for line in text.splitlines():
+        if written and not _RULE_START.match(line):
+            written[-1] += " " + line  # an IF whose THEN stands on the next line
+        else:
+            written.append(line)
+    return tuple(rule for line in written for rule in _rules_in(line))[:_MOST_RULES]
+
+
+def _rules_in(line: str) -> Iterator[Rule]:
+    """The rules of one line: in capitals as asked; "if … then" counts where there are no capitals."""
+    for condition_mark, action_mark in _IF_THEN:
+        found = False
+        for _, rule in regions(line, list(condition_mark.finditer(line))):
+            condition, *action = action_mark.split(rule, maxsplit=1)
+            if action and has_letters(condition) and has_letters(action[0]):
+                found = True
+                yield _rule(condition, action[0])
+        if found:
+            return
+
+
+def _rule(condition: str, action: str) -> Rule:
+    cited = tuple(dict.fromkeys(int(turn) for turn in _TURN.findall(condition + action)))
+    condition, action = (" ".join(part.split()).strip(" *_`,;:-") for part in (condition, action))
+    return Rule(condition, _CITATION.sub("", action[:2000]).rstrip(), cited)
