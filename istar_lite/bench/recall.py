@@ -16,13 +16,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from istar_lite import recall
 from istar_lite.database import sqlite3
 from istar_lite.memory import Memory
 from istar_lite.recall.query import STOP_WORDS
+from istar_lite.recall.signals import WEIGHTS, Weights
 
 CATEGORIES = {1: "several turns", 2: "time", 3: "open domain", 4: "one turn"}
 METRICS = (
@@ -146,7 +148,13 @@ def measure(found: list[str], gold: Sequence[str]) -> tuple[float, ...]:
 
 
 def run_istar(
-    conversations: Iterable[Conversation], embedder: Any, name: str, *, pooled: str | None = None, depth: int = 60
+    conversations: Iterable[Conversation],
+    embedder: Any,
+    name: str,
+    *,
+    pooled: str | None = None,
+    depth: int = 60,
+    weights: Weights | None = None,
 ) -> Score:
     """This library. `pooled`: None, one file per conversation; "namespaces", one file with a namespace each;
     "one", all in one namespace; "sessions", the same, asked with the sessions of the conversation."""
@@ -157,7 +165,7 @@ def run_istar(
                 path = Path(folder) / f"{conversation.name}.db"
                 with Memory(path, embedder=embedder) as memory:
                     _index(score, memory, conversation)
-                    score.ask(conversation, _search(memory, conversation, depth))
+                    score.ask(conversation, _search(memory, conversation, depth, weights=weights))
                 score.bytes += path.stat().st_size
         else:
             _run_pooled(score, list(conversations), Path(folder) / "pooled.db", embedder, pooled, depth)
@@ -187,12 +195,17 @@ def _index(score: Score, memory: Memory, conversation: Conversation) -> None:
     score.turns += len(conversation.turns)
 
 
-def _search(memory: Memory, conversation: Conversation, depth: int, *, by_session: bool = False) -> Search:
+def _search(
+    memory: Memory, conversation: Conversation, depth: int, *, by_session: bool = False, weights: Weights | None = None
+) -> Search:
     mine = [row["name"] for row in memory.sessions() if str(row["name"]).startswith(f"{conversation.name}/")]
     session = mine if by_session else None
 
     def search(question: str) -> list[str]:
-        hits = memory.search(question, k=depth, session=session, sources=False)
+        request = recall.make_request(
+            memory.namespace, question, k=depth, session=session, sources=False, weights=weights
+        )
+        hits = recall.search(memory._services, request)
         # Of a pooled store, turns of other conversations with the same id are no finds.
         return [
             str(hit.external_id) if (hit.session or "").startswith(f"{conversation.name}/") else f"X{hit.id}:0"
@@ -202,7 +215,7 @@ def _search(memory: Memory, conversation: Conversation, depth: int, *, by_sessio
     return search
 
 
-def run_fts5(conversations: Iterable[Conversation], *, names: bool = True) -> Score:
+def run_fts5(conversations: Iterable[Conversation]) -> Score:
     """SQLite's full text as it comes: porter, stop words out, `bm25()`."""
     score = Score("SQLite FTS5 (porter, stop words out)")
     for conversation in conversations:
@@ -301,6 +314,34 @@ def compare(
         for way in ("one", "sessions", "namespaces"):
             scores.append(run_istar(conversations, "static", f"istar-lite, pooled ({way})", pooled=way))
     return [score for score in scores if score is not None]
+
+
+def ablation(path: str | Path, embedder: Any = "static") -> list[Score]:
+    """Everything, then each share and factor taken out by itself, and each signal."""
+    conversations = load(path)
+    kinds = ["words", "static"] if embedder == "static" else ["words", "neural", "static"]
+    neutral = {
+        **dict.fromkeys(("before", "after", "second_after", "answers", "session", "smooth", "date"), 0.0),
+        **dict.fromkeys(("speaker", "question", "names", "time"), 1.0),
+        **dict.fromkeys(
+            (kind if kind != "static" or len(kinds) == 2 else "static_beside_neural" for kind in kinds), 0.0
+        ),
+    }
+    scores = [run_istar(conversations, embedder, "everything", weights=WEIGHTS)]
+    for name, value in neutral.items():
+        scores.append(run_istar(conversations, embedder, f"without {name}", weights=replace(WEIGHTS, **{name: value})))
+    return scores
+
+
+def ablation_lines(scores: Sequence[Score]) -> Iterator[str]:
+    """One line each: Turn Recall@10 and nDCG@10, and what was lost."""
+    everything = dict(zip(METRICS, scores[0].mean(), strict=True))
+    for score in scores:
+        told = dict(zip(METRICS, score.mean(), strict=True))
+        yield f"{score.name:24}" + "".join(
+            f"  {name} {told[name]:.4f} ({told[name] - everything[name]:+.4f})"
+            for name in ("Turn Recall@10", "nDCG@10")
+        )
 
 
 def lines(scores: Iterable[Score]) -> Iterator[str]:

@@ -104,13 +104,14 @@ class _Search:
     def _ranked(self, scope: Scope) -> Results:
         request = self.request
         query = read_query(request.query, scope.speakers)
+        weights = request.weights or signals.WEIGHTS
         candidates = self._candidates(scope)
         evidence = self._evidence(scope, query, candidates)
         ranking = signals.first_round(
-            scope, query, evidence.values, candidates, self._mentions(scope, query), max(POOL, 2 * request.k)
+            scope, query, evidence.values, candidates, self._mentions(scope, query), max(POOL, 2 * request.k), weights
         )
         self._mark(scope, ranking.pool)
-        ranking = signals.second_round(scope, query, ranking, self._prior(scope.ids[ranking.pool]))
+        ranking = signals.second_round(scope, query, ranking, self._prior(scope.ids[ranking.pool]), weights)
         order = self._order(scope, ranking, evidence)
         best = order[: request.k]
         kept = best[self._passes(scope, query, evidence, ranking, best)]

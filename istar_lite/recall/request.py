@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from istar_lite.clock import to_text
 from istar_lite.errors import BadInput
 from istar_lite.models import KINDS, Status
 from istar_lite.values import as_int, as_name, as_real, as_tags
+
+if TYPE_CHECKING:
+    from istar_lite.recall.signals import Weights
 
 STATUSES: tuple[str, ...] = get_args(Status)
 # Documents (kind, row id) that stand a chance → a factor for each: what the caller knows beforehand.
@@ -35,6 +38,7 @@ class Request:
     floor: bool = False
     explain: bool = True
     prior: Prior | None = None
+    weights: Weights | None = None  # None: those of signals.py; others are for measuring
 
 
 def make_request(
@@ -54,6 +58,7 @@ def make_request(
     floor: bool = False,
     explain: bool = True,
     prior: Prior | None = None,
+    weights: Weights | None = None,
 ) -> Request:
     """The arguments of `Memory.search` as a `Request`; `BadInput` names the one at fault."""
     if not isinstance(query, str):
@@ -74,6 +79,7 @@ def make_request(
         floor=floor,
         explain=explain,
         prior=prior,
+        weights=weights,
     )
 
 

@@ -5,7 +5,7 @@
     raw    = (base + shares) × the factors × the prior;    score = raw / (raw + HALF)
 
 Everything is counted over the candidates of a scope, by pure functions of arrays: no database. The weights are few and
-round; each earns its place in the ablation that `istar-lite bench recall --ablation` prints. Tried and left out since
+round; each earns its place in the ablation that `istar_lite.bench.recall.ablation` measures. Tried and left out since
 they moved Recall@10 by less than .003 or not for all conversations: rarities learnt from the own texts, removing the
 mean or the main directions of the vectors, vectors of sentences, second rounds (RM3, Rocchio, vectors of the first
 hits), irregular verbs, coverage of the query as a factor, length, pronouns, numbers for "how many", spreading over
