@@ -155,6 +155,11 @@ when (new.kind in ('turn', 'atom', 'episode', 'profile', 'message', 'memory', 'o
   select raise(abort, 'a document follows the row that it stands for: change that row');
 end;
 
+create trigger document_stays before update of row on document
+when new.row <> old.row and exists (select 1 from findable where kind = old.kind and row = old.row) begin
+  select raise(abort, 'a document follows the row that it stands for: change that row');
+end;
+
 create trigger document_spaced_follows before update of cjk on document
 when new.cjk is not old.cjk and replace(coalesce(new.cjk, ''), ' ', '') <> case
   when new.text glob '*[⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]*' then replace(new.text, ' ', '') else '' end begin
