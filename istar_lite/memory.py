@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import builtins
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from istar_lite import (
     atoms,
@@ -43,6 +44,8 @@ from istar_lite.database import Durability, File
 from istar_lite.embedders import EmbedderLike
 from istar_lite.embedding import Embedding
 from istar_lite.errors import BadInput
+from istar_lite.files import Files
+from istar_lite.items import Items
 from istar_lite.llm import Flow, as_llm
 from istar_lite.models import (
     AtomExtractor,
@@ -66,6 +69,7 @@ from istar_lite.models import (
 from istar_lite.observations import ObservationalMemory
 from istar_lite.running import arun_flow, in_thread, run_flow
 from istar_lite.services import OnError, Services
+from istar_lite.transcripts import Transcript
 from istar_lite.values import as_int, as_name
 
 if TYPE_CHECKING:
@@ -548,6 +552,20 @@ class Memory:
             background=background,
         )
 
+    # --- what other programs keep (the adapters' way in) ------------------------------------------------------
+
+    def transcript(self, session: str = "default") -> Transcript:
+        """A conversation as an agent framework keeps it: items that come back exactly as they were given."""
+        return Transcript(self._services, self.namespace, session)
+
+    def files(self) -> Files:
+        """The files of a model's memory folder, with the history of each."""
+        return Files(self._services, self.namespace)
+
+    def items(self) -> Items:
+        """Values under keys, in a hierarchy of labels, with times to live."""
+        return Items(self._services, self.namespace)
+
     # --- import -----------------------------------------------------------------------------------------------
 
     def import_conversation(
@@ -562,8 +580,9 @@ class Memory:
         """Brings in a conversation kept elsewhere: a path, or the list or dict that such a file holds.
 
         `format`: "messages" (JSON lines or a list of `role`/`speaker`, `content`/`text`, `timestamp`, `session`,
-        `id`), "locomo", "chatgpt", "claude", "llm" (its log database), and, coming in as memories, "mem0" and
-        "mcp-memory" (the JSON lines of the MCP server-memory); None recognises it. `session` names what the source leaves
+        `id`), "locomo", "chatgpt", "claude", "llm" (its log database); coming in as memories, "mem0" and "mcp-memory"
+        (the JSON lines of the MCP server-memory); "istar-lite" (another memory file, or its export: it is merged,
+        all namespaces of it); None recognises it. `session` names what the source leaves
         unnamed (default: the file's name) and stands before the names that it gives: `<session>/<own name>`.
         Times without an offset are local, numbers are epoch seconds, or milliseconds from 1e11 on. A message
         without a time takes that of the one before it, the first the present. `dry_run` counts and writes nothing.
@@ -572,6 +591,8 @@ class Memory:
         The same source again adds nothing. What cannot be read is in `errors` as (line or item, reason), the rest
         goes in, in transactions of 2,000 messages. Raises `BadInput` when there is no source or no known format.
         """
+        if importing.is_ours(source, format):
+            return self._import_ours(cast("str | os.PathLike[str]", source), dry_run, on_progress)
         return importing.import_conversation(
             self._services,
             self.namespace,
@@ -581,6 +602,22 @@ class Memory:
             session=session,
             dry_run=dry_run,
             on_progress=on_progress,
+        )
+
+    def _import_ours(
+        self, source: str | os.PathLike[str], dry_run: bool, on_progress: Callable[[int, int], None] | None
+    ) -> Imported:
+        """Another store of ours comes in whole, by the rules of merge."""
+        if dry_run:
+            new = Counter(each.kind for each in self.diff(source) if each.where == "there")
+            return Imported(messages=new["message"], memories=new["memory"])
+        merged = self.merge(source, on_progress)
+        return Imported(
+            messages=merged.added.get("message", 0),
+            memories=merged.added.get("memory", 0),
+            skipped=merged.met.get("message", 0) + merged.met.get("memory", 0),
+            forgotten=merged.refused,
+            sessions=merged.added.get("session", 0) + merged.met.get("session", 0),
         )
 
     # --- async twins ------------------------------------------------------------------------------------------

@@ -528,6 +528,43 @@ class Page(Record):
         return iter(self.items)
 
 
+# --- what other programs keep ---------------------------------------------------------------------------------
+
+
+class FileVersion(Record):
+    """One version of a file. `change`: what made it (create, str_replace, insert, rename); `ended_by`: "file 12", the
+    version that took its place, or "delete"; None while it is live."""
+
+    id: int
+    path: str
+    text: str
+    change: str
+    status: Status
+    occurred_at: datetime
+    ended_at: datetime | None = None
+    ended_by: str | None = None
+
+
+class TranscriptItems(Record):
+    """Items of a conversation in their order; `corrupt`: ids of message rows that hold no item, and were skipped."""
+
+    items: tuple[dict[str, Any], ...] = ()
+    corrupt: tuple[int, ...] = ()
+
+
+class KeptItem(Record):
+    """A value kept under a key."""
+
+    id: int
+    labels: tuple[str, ...]
+    key: str
+    value: Any
+    ttl_minutes: float | None = None
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None = None
+
+
 # --- work and state -------------------------------------------------------------------------------------------
 
 

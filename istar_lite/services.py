@@ -64,6 +64,18 @@ class Services:
             raise BadInput("redact", f"gave {type(redacted).__name__} for a text")
         return as_text(redacted, field_name, blank=True)
 
+    def redact_texts(self, value: Any, field_name: str) -> Any:
+        """`value` (JSON's own types) with every text in it redacted; names of keys stay."""
+        if self.redact is None:
+            return value
+        if isinstance(value, str):
+            return self.stored_text(value, field_name, blank=True)
+        if isinstance(value, list):
+            return [self.redact_texts(item, f"{field_name}[{at}]") for at, item in enumerate(value)]
+        if isinstance(value, dict):
+            return {key: self.redact_texts(item, f"{field_name}.{key}") for key, item in value.items()}
+        return value
+
     def count_tokens(self, text: str) -> int:
         """Tokens of `text` by the host's counter, else a quarter of its characters."""
         return estimate_tokens(text) if self.counter is None else self.counter(text)
