@@ -429,6 +429,33 @@ def test_a_graph_of_the_mcp_server_memory_becomes_statements(memory: Memory, tmp
     assert {item.mention_count for item in memory.list("memory")} == {1}
 
 
+@pytest.mark.parametrize("exported", [False, True])
+def test_another_store_of_ours_comes_in_whole(memory: Memory, tmp_path: Path, exported: bool) -> None:
+    source = tmp_path / "other.db"
+    with Memory(source, "ana", embedder=None) as other:
+        other.import_conversation([{"content": "hello", "timestamp": 0}], session="s")
+        other.remember("plays chess")
+        if exported:
+            source = Path(other.export(tmp_path / "other.jsonl").path)
+    dry = memory.import_conversation(source, dry_run=True)
+    assert (dry.messages, dry.memories, memory.namespaces()) == (1, 1, ["default"])
+    done = memory.import_conversation(source)
+    assert (done.messages, done.memories, done.skipped) == (1, 1, 0)
+    assert memory.in_namespace("ana").list("memory")[0].text == "plays chess"
+    again = memory.import_conversation(source)
+    assert (again.messages, again.memories, again.skipped) == (0, 0, 2)
+
+
+def test_what_was_forgotten_does_not_come_back_by_import(memory: Memory, chat: Path) -> None:
+    memory.import_conversation(chat)
+    memory.forget(text="Lisbon")
+    done = memory.import_conversation(chat)
+    assert (done.messages, done.forgotten, done.skipped) == (0, 1, 2)
+    assert "I moved to Lisbon" not in contents(memory)
+    facts = [{"id": "1", "memory": "I moved to Lisbon."}]
+    assert memory.import_conversation(facts).forgotten == 1
+
+
 def test_another_programs_database_is_refused(memory: Memory, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "other.db") as other:
         other.execute("create table t (x)")

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from istar_lite import IstarError, __version__
-from istar_lite.cli import files, looking, writing
+from istar_lite.cli import benches, files, looking, writing
 
 
 class OneLineErrors(click.Group):
@@ -43,13 +43,15 @@ class OneLineErrors(click.Group):
         except click.ClickException as error:
             _fail(error.format_message())
         except IstarError as error:
-            _fail(str(error))
+            _fail(str(error).replace("overwrite=True", "--overwrite"))
         except click.Abort:
             _fail("interrupted", status=130)
-        except BrokenPipeError:
+        except BrokenPipeError:  # before OSError, whose kind it is
             # The reader (`head`, say) has what it wanted; without this, Python complains again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
+        except OSError as error:
+            _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -68,5 +70,5 @@ def main() -> None:
     """
 
 
-for command in (*writing.COMMANDS, *looking.COMMANDS, *files.COMMANDS):
+for command in (*writing.COMMANDS, *looking.COMMANDS, *files.COMMANDS, *benches.COMMANDS):
     main.add_command(command)

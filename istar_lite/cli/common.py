@@ -35,16 +35,33 @@ def memory_command(name: str, **settings: Any) -> Callable[[Callable[..., int]],
     return wrap
 
 
-def reading(file: Path, namespace: str) -> Memory:
+embedder_option = click.option(
+    "--embedder",
+    envvar="ISTAR_EMBEDDER",
+    default="static",
+    show_default=True,
+    metavar="NAME",
+    help='"static", "fastembed" or "fastembed:<model>" (or in ISTAR_EMBEDDER).',
+)
+
+
+def reading(file: Path, namespace: str, embedder: str = "static") -> Memory:
     """The memory opened to look only: nothing in the file changes."""
-    return Memory(file, namespace, read_only=True)
+    return Memory(file, namespace, embedder=embedder, read_only=True)
 
 
 def writing(file: Path, namespace: str, *, create: bool = False, **settings: Any) -> Memory:
     """The memory opened for writing; a file that is not there is an error unless `create` (a likely slip)."""
-    if not create and not file.exists():
-        raise NotAMemoryFile(f"{file}: there is no such file")
+    if not create:
+        require(file)
     return Memory(file, namespace, **settings)
+
+
+def require(file: Path) -> Path:
+    """The absolute path of a file that is there."""
+    if not file.exists():
+        raise NotAMemoryFile(f"{file}: there is no such file")
+    return file.absolute()
 
 
 def load_llm(spec: str) -> Any:

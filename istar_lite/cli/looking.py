@@ -9,7 +9,16 @@ from typing import Any
 import click
 
 from istar_lite import Results
-from istar_lite.cli.common import NOTHING, memory_command, print_json, print_table, printable, reading, writing
+from istar_lite.cli.common import (
+    NOTHING,
+    embedder_option,
+    memory_command,
+    print_json,
+    print_table,
+    printable,
+    reading,
+    writing,
+)
 from istar_lite.models import KINDS
 
 # What `show` prints of each kind, the longest column last.
@@ -45,6 +54,7 @@ PLURALS = {"memories" if kind == "memory" else kind + "s": kind for kind in COLU
 @click.option("--status", default="active", show_default=True, help="active, evicted, superseded, merged or any.")
 @click.option("--min-score", type=float, help="Leave out what scores less.")
 @click.option("--explain", is_flag=True, help="Say how each score came about.")
+@embedder_option
 def search(
     file: Path,
     namespace: str,
@@ -60,9 +70,10 @@ def search(
     status: str,
     min_score: float | None,
     explain: bool,
+    embedder: str,
 ) -> int:
     """What fits QUERY best: turns, messages, memories, atoms, episodes, any kind. Exit status 1 if nothing does."""
-    with reading(file, namespace) as memory:
+    with reading(file, namespace, embedder) as memory:
         results = memory.search(
             query,
             k=k,
@@ -124,11 +135,19 @@ def _explained(explain: Any) -> Iterator[str]:
 @click.option("--budget", "budget_tokens", type=int, default=1000, show_default=True, help="Tokens at most.")
 @click.option("--session", help="Also the log and the messages of this session.")
 @click.option("--touch", is_flag=True, help="Reinforce what is shown and keep the trail, as a program would.")
+@embedder_option
 def context(
-    file: Path, namespace: str, as_json: bool, query: str, budget_tokens: int, session: str | None, touch: bool
+    file: Path,
+    namespace: str,
+    as_json: bool,
+    query: str,
+    budget_tokens: int,
+    session: str | None,
+    touch: bool,
+    embedder: str,
 ) -> int:
     """The prompt block for QUERY: what is worth knowing, packed to a budget. Exit status 1 if nothing is."""
-    opened = writing(file, namespace) if touch else reading(file, namespace)
+    opened = writing(file, namespace, embedder=embedder) if touch else reading(file, namespace, embedder)
     with opened as memory:
         block = memory.context(query, budget_tokens=budget_tokens, session=session, touch=touch)
     if as_json:

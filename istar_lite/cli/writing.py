@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from istar_lite import ScopeRequired
 from istar_lite.cli.common import (
     NOTHING,
     counted,
@@ -17,9 +18,9 @@ from istar_lite.cli.common import (
     progress,
     writing,
 )
-from istar_lite.models import EMOTIONS
+from istar_lite.models import EMOTIONS, KINDS
 
-IMPORT_FORMATS = ("messages", "locomo", "chatgpt", "claude", "llm", "mem0", "mcp-memory")
+IMPORT_FORMATS = ("messages", "locomo", "chatgpt", "claude", "llm", "mem0", "mcp-memory", "istar-lite")
 
 
 @memory_command("import")
@@ -37,8 +38,8 @@ def import_(
     dry_run: bool,
 ) -> int:
     """Bring in the conversations of SOURCE: messages as JSON lines, LoCoMo JSON, an export of ChatGPT or Claude (the
-    archive, its folder or conversations.json), the log database of llm; or the statements that mem0 or the MCP
-    server-memory kept. The same source again adds nothing."""
+    archive, its folder or conversations.json), the log database of llm; the statements that mem0 or the MCP
+    server-memory kept; or another memory file of ours. The same source again adds nothing."""
     with writing(file, namespace, create=True) as memory, progress("importing") as on_progress:
         done = memory.import_conversation(
             source, format=format_name, session=session, dry_run=dry_run, on_progress=on_progress
@@ -93,6 +94,58 @@ def remember(
     return 0
 
 
+@memory_command("forget")
+@click.option("--kind", type=click.Choice(KINDS), default="memory", show_default=True, help="What --id means.")
+@click.option("--id", "ids", type=int, multiple=True, help="This row; may be given several times.")
+@click.option("--tag", help="Everything with this tag.")
+@click.option("--session", help="Everything in this session.")
+@click.option("--text", help="Everything that contains this, without regard to case.")
+@click.option("--before", help="What occurred before this time (ISO-8601).")
+@click.option("--after", help="What occurred at this time or later.")
+@click.option("--everything", is_flag=True, help="All of this namespace; said alone.")
+@click.option("--secure", is_flag=True, help="Leave no trace in the bytes of the file either.")
+@click.option("--yes", is_flag=True, help="Do not ask before --everything.")
+def forget(
+    file: Path,
+    namespace: str,
+    as_json: bool,
+    kind: str,
+    ids: tuple[int, ...],
+    tag: str | None,
+    session: str | None,
+    text: str | None,
+    before: str | None,
+    after: str | None,
+    everything: bool,
+    secure: bool,
+    yes: bool,
+) -> int:
+    """Forget for good what fulfils all conditions; there is no undo. Exit status 1 if nothing does."""
+    if not (ids or tag or session or text or before or after or everything):
+        raise ScopeRequired("say what to forget: --id, --tag, --session, --text, --before, --after or --everything")
+    if everything and not yes and sys.stdin.isatty():
+        click.confirm(f"Forget everything of {namespace!r}?", abort=True)
+    with writing(file, namespace) as memory:
+        done = memory.forget(
+            kind=kind,
+            ids=ids or None,
+            tag=tag,
+            session=session,
+            text=text,
+            before=before,
+            after=after,
+            everything=everything,
+            secure=secure,
+        )
+    if as_json:
+        print_json({**done.to_dict(), "total": done.total})
+    else:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in done.counts.items() if count)
+        stale = f"; {done.stale} that rest partly on it wait to be redone" if done.stale else ""
+        click.echo(f"forgot {counted(done.total, 'row')}{f' ({kinds})' if kinds else ''}{stale}")
+    return 0 if done.total else NOTHING
+
+
 @memory_command("work")
 @click.option("--llm", "llm_spec", metavar="MODULE:NAME", help="The model: a function, a client, what as_llm accepts.")
 @click.option("--model", help="The name of the model, for clients that want one.")
@@ -121,4 +174,4 @@ def work(
     return NOTHING if left.failed else 0
 
 
-COMMANDS: tuple[click.Command, ...] = (import_, remember, work)
+COMMANDS: tuple[click.Command, ...] = (import_, remember, forget, work)

@@ -5,17 +5,21 @@ A format is a reader from numbered items to `Said`, `Fact` and `Unreadable`; all
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from istar_lite.database import sqlite3
-from istar_lite.errors import BadInput
+from istar_lite import exporting
+from istar_lite.database import absolute_path, sqlite3
+from istar_lite.errors import BadInput, NotAMemoryFile
 from istar_lite.importing import exports, facts, llm_logs, locomo, messages
 from istar_lite.importing.items import Item, Numbered, Unreadable
 from istar_lite.importing.source import Source, open_source
 from istar_lite.importing.writing import BATCH, Remember, Writer
+from istar_lite.migrations import inspect_file
 from istar_lite.models import Imported
 from istar_lite.values import as_name
 
@@ -44,7 +48,20 @@ FORMATS: dict[str, Format] = {
     "messages": Format(messages.matches, messages.read),
 }
 LLM_LOGS = "llm"
-FORMAT_NAMES = (*FORMATS, LLM_LOGS)
+OURS = "istar-lite"
+FORMAT_NAMES = (*FORMATS, LLM_LOGS, OURS)
+
+
+def is_ours(source: object, format: str | None) -> bool:
+    """Whether the source is another memory file, or the export of one: what merge brings in, not this layer."""
+    if format is not None or not isinstance(source, (str, os.PathLike)):
+        return format == OURS
+    if not Path(source).is_file():
+        return False
+    try:
+        return exporting.is_export(source) or inspect_file(absolute_path(source)) != "new"
+    except NotAMemoryFile:
+        return False
 
 
 def import_conversation(
