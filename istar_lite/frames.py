@@ -104,9 +104,10 @@ def fence_parts(title: str, parts: Mapping[str, str | None]) -> str:
     return fence(title, "\n".join(tagged), escaped=True)
 
 
-_ANY_OPEN = r"(?:<|‹|＜|&(?:amp;)*lt;)\s*"
+# Not our own ‹: that is a mark which stored text held, escaped, and does not end the block it stands in.
+_ANY_OPEN = r"(?:<|＜|&(?:amp;)*lt;)\s*"
 _BLOCK_START = re.compile(rf"{_ANY_OPEN}{FRAME_MARK}\b", re.IGNORECASE)
-_BLOCK_END = re.compile(rf"{_ANY_OPEN}/\s*{FRAME_MARK}\s*(?:>|›|＞|&(?:amp;)*gt;)?", re.IGNORECASE)
+_BLOCK_END = re.compile(rf"{_ANY_OPEN}/\s*{FRAME_MARK}\s*(?:>|＞|&(?:amp;)*gt;)?", re.IGNORECASE)
 
 
 def strip_frames(text: str) -> str:

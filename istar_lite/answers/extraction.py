@@ -104,8 +104,9 @@ def read_consolidation(text: str, *, originals: Sequence[str] = (), example_text
             raise UnusableAnswer(f"one merged statement was asked for, {len(texts)} came back")
         if texts and complete:
             return texts[0]
-    bare = without_fences(answer).strip().strip("\"'“”")
-    if not read.found and not read.broken and _is_merged_from(bare, originals):
+    quoted = [found.value for found in read.found if isinstance(found.value, str)]  # the answer is one JSON text
+    bare = (quoted[0] if quoted else without_fences(answer)).strip().strip("\"'“”")
+    if (quoted or not read.found) and not read.broken and _is_merged_from(bare, originals):
         return " ".join(bare.split())
     raise UnusableAnswer(reader.dropped or _why_unreadable(read))
 
