@@ -183,7 +183,7 @@ def supersede(services: Services, namespace: str, id: object, told: Statement, *
         if not dated:
             told = replace(told, occurred_at=max(told.occurred_at, _head(tx, row)["occurred_at"]))
         tombstones.lift(tx, owner, told.text)
-        return items(tx, [correct(tx, owner, told, [old], now)])[0]
+        return items(tx, [correct(tx, owner, told, [old], now, mentions_hold=False)])[0]
 
 
 def _owned(tx: sqlite3.Connection, owner: int, id: int) -> sqlite3.Row:
@@ -216,10 +216,7 @@ def _told_before(tx: sqlite3.Connection, owner: int, told: Statement) -> int | N
 def write(tx: sqlite3.Connection, owner: int, told: Statement, now: str) -> int:
     """Stores a statement, or counts it with the live memory that says the same. Gives the memory's id."""
     row = equal_live(tx, owner, told.text, now)
-    if row is None:
-        return _insert(tx, owner, told, now)
-    mention(tx, row, told)
-    return int(row["id"])
+    return _insert(tx, owner, told, now) if row is None else _tell_again(tx, owner, row, told, now)
 
 
 def equal_live(tx: sqlite3.Connection, owner: int, text: str, now: str) -> sqlite3.Row | None:
@@ -231,6 +228,15 @@ def equal_live(tx: sqlite3.Connection, owner: int, text: str, now: str) -> sqlit
         (owner, digest(text), now),
     ).fetchone()
     return row
+
+
+def _tell_again(tx: sqlite3.Connection, owner: int, row: sqlite3.Row, told: Statement, now: str) -> int:
+    """The statement of the live `row` is told again: counted. With a date before what the row replaced, it is an
+    earlier version that held then."""
+    if told.occurred_at < row["occurred_at"] and _versions_before(tx, row):
+        return _place(tx, owner, told, [_spot(tx, row, told.occurred_at)], now)
+    mention(tx, row, told)
+    return int(row["id"])
 
 
 def _complete_digests(tx: sqlite3.Connection, owner: int) -> None:
@@ -287,18 +293,11 @@ def mention(tx: sqlite3.Connection, row: sqlite3.Row, told: Statement) -> None:
     elif known:
         add_source(tx, id, HOST, 0, "mentioned_in")
     tx.execute(
-        "update memory set mention_count = mention_count + 1, occurred_at = ?, expires_at = ?,"
-        " last_mentioned_at = max(coalesce(last_mentioned_at, occurred_at), ?) where id = ?",
-        (_first_date(tx, row, told), _lives_longer(row["expires_at"], told.expires_at), told.occurred_at, id),
+        "update memory set mention_count = mention_count + 1, expires_at = ?2, occurred_at = iif(?4, occurred_at,"
+        " min(occurred_at, ?3)), last_mentioned_at = max(coalesce(last_mentioned_at, occurred_at), ?3) where id = ?1",
+        # What replaced something holds no earlier than that was replaced.
+        (id, _lives_longer(row["expires_at"], told.expires_at), told.occurred_at, bool(_versions_before(tx, row))),
     )
-
-
-def _first_date(tx: sqlite3.Connection, row: sqlite3.Row, told: Statement) -> str:
-    """The earlier of both dates; but what replaced something holds no earlier than that was replaced."""
-    first: str = row["occurred_at"]
-    if told.occurred_at >= first or _versions_before(tx, row):
-        return first
-    return told.occurred_at
 
 
 def _lives_longer(held: str | None, told: str | None) -> str | None:
@@ -308,19 +307,30 @@ def _lives_longer(held: str | None, told: str | None) -> str | None:
 # --- corrections, by event time -------------------------------------------------------------------------------
 
 
-def correct(tx: sqlite3.Connection, owner: int, told: Statement, olds: Sequence[int], now: str) -> int:
+def correct(
+    tx: sqlite3.Connection, owner: int, told: Statement, olds: Sequence[int], now: str, *, mentions_hold: bool = True
+) -> int:
     """Stores `told` as the correction of the memories `olds`, at its date in their lines. Gives the id of the memory
-    that holds it: a new one, or the one that said so already."""
+    that holds it: a new one, or the one that said so already.
+
+    `mentions_hold`: what was told again after the correction's date has returned to its value. Not where the host
+    names the memory that it corrects: it knows of the mentions.
+    """
     at = told.occurred_at
     live = equal_live(tx, owner, told.text, now)
     if live is not None:
         for id in olds:
             old = _owned(tx, owner, id)
             if id != live["id"] and old["status"] == "active" and old["occurred_at"] <= at:
-                _close(tx, id, at, int(live["id"]))
-        mention(tx, live, told)
-        return int(live["id"])
-    spots = [_spot(tx, _owned(tx, owner, id), at) for id in olds]
+                _close(tx, id, max(at, live["occurred_at"]), int(live["id"]))
+        return _tell_again(tx, owner, live, told, now)
+    spots = [_spot(tx, _owned(tx, owner, id), at, mentions_hold=mentions_hold) for id in olds]
+    return _place(tx, owner, told, spots, now)
+
+
+def _place(tx: sqlite3.Connection, owner: int, told: Statement, spots: Sequence[_Spot], now: str) -> int:
+    """Writes `told` into lines of versions, or counts it with a neighbour that says the same."""
+    at = told.occurred_at
     same = _said_there(spots, told)
     if same is not None:
         _move_back(tx, same, at, spots)
@@ -338,20 +348,58 @@ def correct(tx: sqlite3.Connection, owner: int, told: Statement, olds: Sequence[
 _Spot = tuple[list["sqlite3.Row"], "sqlite3.Row | None"]
 
 
-def _spot(tx: sqlite3.Connection, row: sqlite3.Row, at: str) -> _Spot:
+def _spot(tx: sqlite3.Connection, row: sqlite3.Row, at: str, *, mentions_hold: bool = True) -> _Spot:
     """Where a correction of that date belongs in the line of `row`: the versions that it closes, and the one that
     closes it."""
+    after: sqlite3.Row | None
     if row["occurred_at"] > at:
         earlier = _versions_before(tx, row)
         between = [version for version in earlier if version["occurred_at"] > at]
         if between:
-            return _spot(tx, min(between, key=_by_date), at)
-        return [version for version in earlier if version["status"] == "superseded"], row
-    after = _version_after(tx, row)
-    while after is not None and after["occurred_at"] <= at:
-        row, after = after, _version_after(tx, after)
-    # A version that was evicted, or whose successor is gone, stays as it ended.
-    return ([row] if row["status"] == "active" or after is not None else []), after
+            return _spot(tx, min(between, key=_by_date), at, mentions_hold=mentions_hold)
+        before, after = earlier, row
+    else:
+        following = _version_after(tx, row)
+        while following is not None and following["occurred_at"] <= at:
+            row, following = following, _version_after(tx, following)
+        # A version that was evicted, or whose successor is gone, stays as it ended.
+        before, after = ([row] if row["status"] == "active" or following is not None else []), following
+    again = [_split_at(tx, version, at) for version in before] if mentions_hold else []
+    return before, min((version for version in again if version is not None), key=_by_date, default=after)
+
+
+def _split_at(tx: sqlite3.Connection, row: sqlite3.Row, at: str) -> sqlite3.Row | None:
+    """A version that was told again later than `at`: from then on it is a version of its own, which is given, so that
+    a correction of that date ends the former one only. Messages tell when; of what the host told, the last date."""
+    id = int(row["id"])
+    last: str = row["last_mentioned_at"] or row["occurred_at"]
+    told = tx.execute(
+        "select min(message.occurred_at) from source join message on message.id = source.source_row"
+        " where source.kind = 'memory' and source.row = ? and source.source_kind = 'message'"
+        " and message.occurred_at > ?",
+        (id, at),
+    ).fetchone()[0]
+    again = min((when for when in (told, last) if when is not None and when > at), default=None)
+    if again is None or (row["ended_at"] is not None and again >= row["ended_at"]):
+        return None
+    copied = (
+        "namespace, text, digest, importance, emotion, stability, access_count, last_accessed_at, expires_at, status,"
+        " ended_at, ended_by, last_mentioned_at, recorded_at"
+    )
+    cursor = tx.execute(
+        f"insert into memory ({copied}, occurred_at) select {copied}, ?2 from memory where id = ?1", (id, again)
+    )
+    version = int(cursor.lastrowid or 0)
+    tx.execute("insert into tag select kind, ?, tag from tag where kind = 'memory' and row = ?", (version, id))
+    # The messages that told it later are what the later version rests on.
+    tx.execute(
+        "update source set row = ?1, role = 'from' where kind = 'memory' and row = ?2 and source_kind = 'message'"
+        " and source_row in (select id from message where occurred_at > ?3)",
+        (version, id, at),
+    )
+    tx.execute("update memory set last_mentioned_at = min(last_mentioned_at, ?) where id = ?", (at, id))
+    _close(tx, id, again, version)
+    return _owned(tx, row["namespace"], version)
 
 
 def _by_date(row: sqlite3.Row) -> tuple[str, int]:
