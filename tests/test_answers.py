@@ -778,6 +778,7 @@ def test_a_line_that_merges_a_critical_one_is_critical() -> None:
     ("answer", "reason"),
     [
         ("<observations>\n" + CRITICAL_KEPT.replace("Mar 7", "Mar 9") + "\n</observations>", "lost a critical line"),
+        ("<observations>\n" + CRITICAL_KEPT.replace("nightly ", "") + "\n</observations>", "lost a critical line"),
         ("<observations>\n" + CRITICAL_KEPT.replace("not PDF", "or PDF") + "\n</observations>", "lost a critical line"),
         ("<observations>\n" + "\n".join(CRITICAL_KEPT.splitlines()[:2]) + "\n</observations>", "lost a critical line"),
         (f"<observations>\n{CRITICAL_KEPT}", "cut off"),

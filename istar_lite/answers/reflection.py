@@ -13,11 +13,18 @@ from istar_lite.answers.parts import answer_part, content_words, is_refusal, wit
 from istar_lite.answers.repetition import find_repetition
 from istar_lite.errors import UnusableAnswer
 
-# A line is kept when this share of its telling words stands in one line of the answer, all of its numbers do, and
-# its "not" does. Strict on purpose: a refused reflection costs a call, a lost line is lost.
-_KEPT = 0.75
+# A critical line is kept when one line of the answer has all of its numbers and names, its "not", and its other
+# telling words but for one in ten (a short line has none to spare). Strict on purpose: a refused reflection costs a
+# call, a lost line is lost.
+_SPARE = 10
 _COVERED = 0.6  # enough to say where an uncritical line went
 _NEGATIONS = word_set("no not never none nor without instead neither cannot except nothing stop")
+# Words about who said it and how, in which models differ without losing anything.
+_SAYING = word_set(
+    """user users assistant say says said tell tells told state states stated want wants wanted ask asks asked need
+    needs needed like likes liked prefer prefers preferred wish wishes wished decide decides decided"""
+)
+_NAME = re.compile(r"(?<=[^.!?:\s]\s)[^\W\d_a-z]\w*")  # a capital that does not begin a sentence
 _ENDING = re.compile(r"(?:ings?|ed|es|s|ly)\Z")
 _WEIGHTS = (CRITICAL, MEDIUM, LOW, DONE)
 
@@ -66,19 +73,22 @@ class _Words:
 
     telling: frozenset[str]
     numbers: frozenset[str]
+    names: frozenset[str]
     negated: bool
 
     @classmethod
     def of(cls, text: str) -> _Words:
         words = words_of(text)
         numbers = frozenset(word.lstrip("0") or "0" for word in words if word[0].isdigit())
-        telling = frozenset(_stem(word) for word in content_words(text) if not word[0].isdigit())
-        return cls(telling - _NEGATIONS, numbers, not _NEGATIONS.isdisjoint(words) or "n't" in text or "n’t" in text)
+        told = content_words(text) - _NEGATIONS - _SAYING
+        telling = frozenset(_stem(word) for word in told if not word[0].isdigit())
+        names = telling.intersection(map(_stem, words_of(" ".join(_NAME.findall(text)))))
+        return cls(telling, numbers, names, not _NEGATIONS.isdisjoint(words) or "n't" in text or "n’t" in text)
 
     def kept_in(self, other: _Words) -> bool:
-        if not self.numbers <= other.numbers or (self.negated and not other.negated):
+        if not (self.numbers <= other.numbers and self.names <= other.telling) or (self.negated and not other.negated):
             return False
-        return _share(self, len(self.telling & other.telling) + len(self.numbers)) >= _KEPT
+        return len(self.telling - other.telling) <= len(self.telling) // _SPARE
 
     def all(self) -> Iterator[tuple[str, bool]]:
         yield from ((word, False) for word in self.telling)
