@@ -51,7 +51,7 @@ class Weights:
     speaker: float = 2.25  # spoken by, or about, the only participant that the query names
     question: float = 0.9  # it asks, so it hardly tells
     names: float = 1.2  # it holds proper names or titles, so it tells something
-    date: float = 2.0  # 1 + this × match: its date is the one in the query
+    date: float = 3.0  # 1 + this × match: its date is the one in the query
     time: float = 1.4  # the query asks when, and it says when
 
 
