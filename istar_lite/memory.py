@@ -521,7 +521,7 @@ class Memory:
         for drain in _DRAINS:
             room = None if most is None else most - done
             done += yield from drain(self._services, self.namespace, limit=room, force=force)
-        self._services.embedding.settle(self._services)
+        self._services.embedding.settle(self._services, retry=True)
         return done
 
     # --- long conversations -----------------------------------------------------------------------------------

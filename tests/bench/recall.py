@@ -1,4 +1,4 @@
-"""Everything that is measured about recall: `python tests/bench/recall.py DATA [--onnx FOLDER] [--ablation] [--size N]`.
+"""Everything measured about recall: `python tests/bench/recall.py DATA [--onnx FOLDER] [--ablation] [--size N]`.
 
 DATA: conversations with questions in the LoCoMo format. `--onnx`: a folder with `model.onnx` and `tokenizer.json` of a
 sentence model of the MiniLM class (384 dimensions, mean pooling). `--size`: documents of the largest scope.
