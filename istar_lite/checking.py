@@ -7,6 +7,7 @@ give rows without an owner a new one. None of them changes or removes what someb
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -110,6 +111,10 @@ def _guarded(name: str, one: Check, connection: sqlite3.Connection) -> list[Prob
 
 def _pages(connection: sqlite3.Connection) -> Iterator[Problem]:
     """SQLite's own check: pages, order of indexes, constraints."""
+    # A connection that has searched before keeps the index's structure; SQLite 3.53 checks that old one against the
+    # new pages and calls it corruption. A query makes it look again.
+    with contextlib.suppress(sqlite3.DatabaseError):
+        connection.execute("select 1 from document_fts where document_fts match 'a' limit 1").fetchone()
     for row in connection.execute("pragma integrity_check(1000)"):
         if row[0] != "ok":
             text = str(row[0])
@@ -275,9 +280,24 @@ def _indexed_rows(connection: sqlite3.Connection) -> Iterator[Problem]:
 def repair(file: File, wanted: set[str]) -> None:
     """Runs the wanted repairs, each in a transaction of its own, in the order in which they build on each other."""
     for name, mend in REPAIRS.items():
-        if name in wanted:
-            with file.write() as tx:
-                mend(tx)
+        if name not in wanted:
+            continue
+        # The triggers would tell the index to take away words that it does not hold, which is an error there.
+        with file.write() as tx, contextlib.nullcontext() if name in BY_TRIGGERS else without_triggers(tx):
+            mend(tx)
+
+
+@contextlib.contextmanager
+def without_triggers(tx: sqlite3.Connection) -> Iterator[None]:
+    """Triggers away for the time being: in the transaction, so for nobody else."""
+    triggers = tx.execute("select name, sql from sqlite_master where type = 'trigger' order by rowid").fetchall()
+    for name, _ in triggers:
+        tx.execute(f'drop trigger "{name}"')
+    yield
+    there = {row[0] for row in tx.execute("select name from sqlite_master where type = 'trigger'")}
+    for name, sql in triggers:
+        if name not in there:
+            tx.execute(sql)
 
 
 def _mend_indexes(tx: sqlite3.Connection) -> None:
@@ -330,7 +350,6 @@ def _mend_documents(tx: sqlite3.Connection) -> None:
             f"insert into document (kind, row, {COPIED}) select kind, row, {COPIED} from {kind}_document as wanted"
             " where not exists (select 1 from document where document.kind = wanted.kind and document.row = wanted.row)"
         )
-    # The trigger of an insert would tell the index to take away a text it does not hold: the index is built anew.
     tx.execute(
         "update document set cjk = (select cjk from document_spaced where document_spaced.id = document.id)"
         " where id in (select document.id from document left join document_spaced using (id)"
@@ -387,6 +406,8 @@ def _mend_digests(tx: sqlite3.Connection) -> None:
     ]
     tx.executemany("update memory set digest = null where id = ?", wrong)
 
+
+BY_TRIGGERS = ("caps", "schema")  # repairs that let triggers do it, or make them
 
 REPAIRS: dict[str, Callable[[sqlite3.Connection], None]] = {
     "schema": _mend_schema,

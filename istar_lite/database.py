@@ -203,7 +203,8 @@ class File:
             return
         require_columns(reader, self.path)
         if not self.read_only:
-            with contextlib.suppress(Busy), self.write() as tx:
+            # Only a note that saves time: a file that cannot take it now opens all the same.
+            with contextlib.suppress(IstarError), self.write() as tx:
                 note_checked(tx, print_)
 
     def _refuse_cut_off(self, reader: sqlite3.Connection) -> None:

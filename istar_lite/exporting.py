@@ -252,7 +252,7 @@ def load(file: File, source: str | os.PathLike[str], *, on_progress: Progress | 
     nowhere are dropped. Raises `BadInput` naming the line for anything that is no export, `FileTooNew`.
     """
     counts: Counter[str] = Counter()
-    with file.write() as tx, _without_triggers(tx):
+    with file.write() as tx, checking.without_triggers(tx):
         if not is_empty(tx):
             raise BadInput("path", f"{file.path} holds something already: load the export into a new file and merge")
         tx.execute("pragma defer_foreign_keys = on")  # a message may name an observation that comes later
@@ -285,17 +285,6 @@ def _restore_sequence(tx: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -
     for name, used in ((row[0], row[1]) for row in rows):
         tx.execute("delete from sqlite_sequence where name = ?", (name,))
         tx.execute("insert into sqlite_sequence (name, seq) values (?, ?)", (name, used))
-
-
-@contextlib.contextmanager
-def _without_triggers(tx: sqlite3.Connection) -> Iterator[None]:
-    """Triggers away for the time being (in the transaction, so for nobody else): they would add to what comes in."""
-    triggers = tx.execute("select name, sql from sqlite_master where type = 'trigger' order by rowid").fetchall()
-    for name, _ in triggers:
-        tx.execute(f'drop trigger "{name}"')
-    yield
-    for _, sql in triggers:
-        tx.execute(sql)
 
 
 def _batches(source: str | os.PathLike[str]) -> Iterator[tuple[str, tuple[str, ...], list[tuple[Any, ...]]]]:

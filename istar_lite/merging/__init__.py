@@ -21,6 +21,7 @@ from istar_lite.database import File, absolute_path
 from istar_lite.driver import sqlite3, translate
 from istar_lite.errors import BadInput
 from istar_lite.merging.conversations import bring_conversations
+from istar_lite.merging.doors import bring_files, bring_items
 from istar_lite.merging.places import bring_namespaces, bring_sessions, bring_settings
 from istar_lite.merging.runs import bring_profiles, bring_runs
 from istar_lite.merging.state import State, fetch
@@ -44,6 +45,8 @@ _STEPS: tuple[Callable[[State], None], ...] = (
     bring_conversations,
     bring_memories,
     bring_profiles,
+    bring_files,
+    bring_items,
     bring_links,
     bring_work,
     bring_trail,
@@ -115,6 +118,8 @@ _COMPARED = {
     "memory": "importance, emotion, status, expires_at, mention_count, stale",
     "observation": "stage, status, stale",
     "reflection": "stage, status, stale",
+    "file": "path, status",
+    "item": "value, indexed, ttl_minutes",
 }
 
 

@@ -37,8 +37,10 @@ TEXT = {
     "observation": ("text", "current_task", "suggested_response"),
     "reflection": ("text",),
     "recall": ("query",),
+    "file": ("text",),
+    "item": ("text",),
 }
-JSON = {"turn": ("events", "actions_taken", "extra"), "message": ("parts",)}
+JSON = {"turn": ("events", "actions_taken", "extra"), "message": ("parts",), "item": ("value",)}
 
 
 @dataclass

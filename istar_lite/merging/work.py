@@ -7,7 +7,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from istar_lite import forgetting  # what the other file forgot goes here in the same way, with all that rests on it
-from istar_lite.merging.state import TEXT
 from istar_lite.models import KINDS
 from istar_lite.text import digest
 
@@ -55,11 +54,7 @@ def _forget(state: State, fresh: list[Values]) -> None:
 
 
 def _texts(state: State, namespace: int, kind: str) -> list[tuple[int, str]]:
-    column = TEXT[kind][0]
-    owned = (
-        "namespace = ?" if kind in ("memory", "profile") else "session in (select id from session where namespace = ?)"
-    )
-    rows = state.tx.execute(f"select id, coalesce({column}, '') from {kind} where {owned}", (namespace,))
+    rows = state.tx.execute("select row, text from document where kind = ? and namespace = ?", (kind, namespace))
     return [(row[0], row[1]) for row in rows.fetchall()]
 
 
