@@ -69,9 +69,12 @@ def extract(services: Services, run: Run, extractor: AtomExtractor, turn: int, *
     """Runs the extractor over all turns up to `turn` not yet seen, when that is due. Returns the atoms that were
     new, each with its status after eviction. `force` asks a failed window again at once."""
     step = as_int(turn, "turn")
+    standing = runs.progress(services.file.reader(), run, PURPOSE, CADENCE)
+    if standing is None or not standing.due(step) or services.file.read_only:
+        return []  # nine times out of ten: one statement
     with services.file.reading() as connection:
         due = _due(services, connection, run, step, force=force)
-    if due is None or services.file.read_only:
+    if due is None:
         return []
     try:
         found = tasks.call_host(_find, services, extractor, due)
@@ -127,69 +130,94 @@ def _checked(services: Services, answer: object) -> list[Atom]:
     for at, item in enumerate(answer):
         if not isinstance(item, Atom):
             raise BadInput(f"atoms[{at}]", f"an Atom is wanted, not {type(item).__name__}")
-        atom = _stored(services, item)
-        key = atom.id or _free_key(by_key, atom)
-        if by_key.setdefault(key, atom.model_copy(update={"id": key})).content != atom.content:
-            raise BadInput(f"atoms[{at}]", f"the key {key!r} is given to two different atoms")
+        atom = _stored(services, item, by_key)
+        if by_key.setdefault(atom.id or "", atom).content != atom.content:
+            raise BadInput(f"atoms[{at}]", f"the key {atom.id!r} is given to two different atoms")
     return list(by_key.values())
 
 
-def _free_key(taken: dict[str, Atom], atom: Atom) -> str:
+def _stored(services: Services, atom: Atom, taken: dict[str, Atom]) -> Atom:
+    """The atom as it may be stored, with its key."""
+    turn, kind = as_int(atom.turn, "turn"), services.stored_text(atom.type, "type")
+    content = services.stored_text(atom.content, "content")
+    return Atom(
+        id=_free_key(taken, turn, kind, content) if atom.id is None else as_name(atom.id, "id"),
+        turn=turn,
+        type=kind,
+        content=content,
+        priority=as_real(atom.priority, "priority", low=0, high=100),
+        tags=tuple(services.stored_text(tag, "tags") for tag in as_tags(atom.tags)) if atom.tags else (),
+    )
+
+
+def _free_key(taken: dict[str, Atom], turn: int, kind: str, content: str) -> str:
     """The key made from turn and type; two atoms of one type in one turn would share it, so the later is numbered
     (unless it says the same)."""
-    key, number = atom_id(atom.turn, atom.type), 1
-    while key in taken and taken[key].content != atom.content:
+    key, number = atom_id(turn, kind), 1
+    while key in taken and taken[key].content != content:
         number += 1
-        key = atom_id(atom.turn, f"{atom.type}_{number}")
+        key = atom_id(turn, f"{kind}_{number}")
     return key
-
-
-def _stored(services: Services, atom: Atom) -> Atom:
-    return Atom(
-        id=None if atom.id is None else as_name(atom.id, "id"),
-        turn=as_int(atom.turn, "turn"),
-        type=services.stored_text(atom.type, "type"),
-        content=services.stored_text(atom.content, "content"),
-        priority=as_real(atom.priority, "priority", low=0, high=100),
-        tags=tuple(services.stored_text(tag, "tags") for tag in as_tags(atom.tags)),
-    )
 
 
 def _keep(services: Services, due: _Due, error: BaseException, turn: int) -> None:
     """The window stays due: tried again after 1, 2, 4 … 16 turns, told in `status()`."""
     with services.file.write() as tx:
-        task = _take(services, tx, due)
+        task = _take(services, tx, due) if _is_unchanged(tx, due) else None
         if task is not None:
             tasks.fail(services, task, error, step=turn)
 
 
-def _take(services: Services, tx: sqlite3.Connection, due: _Due) -> tasks.Task | None:
-    """The task of the window, or None when somebody else has moved the watermark meanwhile, or a turn that was read
-    has been changed or deleted: then what was found is dropped, and the next step looks again."""
+def _is_unchanged(tx: sqlite3.Connection, due: _Due) -> bool:
+    """False when somebody else has moved the watermark meanwhile, or a turn that was read has been changed or
+    deleted: then what was found is dropped, and the next step looks again."""
     session, rows = due.progress.session, due.rows
     done = tasks.watermark(tx, PURPOSE, session)
     if done is not None and done != due.progress.mark:
-        return None
-    last = int(rows[-1]["turn"])
-    if runs.turn_rows(tx, session, after=due.progress.mark, until=last) != rows:
-        return None
-    return runs.take(services, tx, PURPOSE, session, int(rows[0]["turn"]), last)
+        return False
+    return runs.turn_rows(tx, session, after=due.progress.mark, until=int(rows[-1]["turn"])) == rows
+
+
+def _take(services: Services, tx: sqlite3.Connection, due: _Due) -> tasks.Task | None:
+    first, last = int(due.rows[0]["turn"]), int(due.rows[-1]["turn"])
+    return runs.take(services, tx, PURPOSE, due.progress.session, first, last)
+
+
+def _mark_done(services: Services, tx: sqlite3.Connection, due: _Due, now: str) -> bool:
+    """Moves the watermark: a row that failed before is finished, else one is written. False: another has it."""
+    session = due.progress.session
+    if runs.open_row(tx, PURPOSE, session) is not None:
+        task = _take(services, tx, due)
+        if task is not None:
+            tasks.finish(tx, task, now)
+        return task is not None
+    first, last = int(due.rows[0]["turn"]), int(due.rows[-1]["turn"])
+    owner = runs.owner(tx, session)
+    tasks.record_done(tx, PURPOSE, namespace=owner, session=session, first=first, last=last, now=now)
+    return True
 
 
 def _write(services: Services, due: _Due, found: _Found) -> list[Atom]:
     now = services.now()
     session = due.progress.session
     with services.file.write() as tx:
-        task = _take(services, tx, due)
-        if task is None:
+        if not _is_unchanged(tx, due) or not _mark_done(services, tx, due, now):
             return []
-        owner = runs.owner(tx, session)
-        wanted = [atom for atom in found.atoms if not tombstones.is_forgotten(tx, owner, atom.content)]
-        new = [(_insert(tx, session, atom, _time_of(due, atom), now), atom) for atom in wanted]
+        new = {}
+        for atom in _not_forgotten(tx, session, found.atoms):
+            row = _insert(tx, session, atom, _time_of(due, atom), now)
+            if row is not None:
+                new[row] = atom
         if found.state != due.state:
             places.set_setting(tx, _STATE, found.state, session=session)
-        tasks.finish(tx, task, now)
-        return [_as_kept(tx, row, atom) for row, atom in new if row is not None]
+        return _as_kept(tx, new)
+
+
+def _not_forgotten(tx: sqlite3.Connection, session: int, found: Sequence[Atom]) -> Sequence[Atom]:
+    owner = runs.owner(tx, session)
+    if not found or tx.execute("select 1 from tombstone where namespace = ? limit 1", (owner,)).fetchone() is None:
+        return found
+    return [atom for atom in found if not tombstones.is_forgotten(tx, owner, atom.content)]
 
 
 def _time_of(due: _Due, atom: Atom) -> str:
@@ -214,9 +242,15 @@ def _insert(tx: sqlite3.Connection, session: int, atom: Atom, occurred_at: str, 
     return row
 
 
-def _as_kept(tx: sqlite3.Connection, row: int, atom: Atom) -> Atom:
-    kept = tx.execute("select status from atom where id = ?", (row,)).fetchone()
-    return atom.model_copy(update={"status": "evicted" if kept is None else kept[0]})
+def _as_kept(tx: sqlite3.Connection, new: dict[int, Atom]) -> list[Atom]:
+    """The new atoms with the status that eviction has left them; those it deleted are evicted too."""
+    kept = dict(
+        tx.execute(
+            "select id, status from atom where id in (select value from json_each(?))", (json.dumps([*new]),)
+        ).fetchall()
+    )
+    evicted = {"status": "evicted"}
+    return [atom if kept.get(row) == atom.status else atom.model_copy(update=evicted) for row, atom in new.items()]
 
 
 def drain(services: Services, namespace: str, *, limit: int | None = None, force: bool = False) -> Flow[int]:

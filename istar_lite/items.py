@@ -38,6 +38,22 @@ class Condition:
     values: tuple[object, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What labels begin with, or (`suffix`) end with, label by label; "*" stands for any one label."""
+
+    labels: Labels
+    suffix: bool = False
+
+    def fits(self, labels: Labels) -> bool:
+        """Whether these labels fit."""
+        size = len(self.labels)
+        if size > len(labels):
+            return False
+        part = labels[len(labels) - size :] if self.suffix else labels[:size]
+        return all(wanted in ("*", label) for wanted, label in zip(self.labels, part, strict=True))
+
+
 class Items:
     """The items of one namespace, as `memory.items()` gives them."""
 
@@ -58,6 +74,14 @@ class Items:
         now = self._services.now()
         with self._services.file.write() as tx:
             yield Shelf(self._services, tx, places.ensure_namespace(tx, self.namespace, now), now)
+
+    def check(self, labels: Iterable[str]) -> None:
+        """`BadInput` for labels that cannot be."""
+        as_prefix(labels)
+
+    def pattern(self, labels: Iterable[str], *, suffix: bool = False) -> Pattern:
+        """For `Shelf.labels`."""
+        return Pattern(tuple(labels), suffix)
 
     def sweep(self) -> int:
         """Deletes what is past its time; how many."""
@@ -122,19 +146,16 @@ class Shelf:
         )
         return [(row[0], row[1]) for row in rows]
 
-    def labels(self, *, live: bool = False) -> list[Labels]:
-        """All labels under which something is kept, in order."""
+    def labels(self, patterns: Iterable[Pattern] = (), *, live: bool = False) -> list[Labels]:
+        """All labels under which something is kept and that all patterns fit, in order."""
         rows = self._connection.execute(
             "select distinct prefix from item where namespace = ?"
             " and (not ? or expires_at is null or expires_at > ?) order by prefix",
             (self._owner, live, self._now),
         )
-        return [_labels(row[0]) for row in rows]
-
-    def count(self) -> int:
-        """How many items the namespace holds."""
-        row = self._connection.execute("select count(*) from item where namespace = ?", (self._owner,)).fetchone()
-        return int(row[0])
+        wanted = list(patterns)
+        found = (_labels(row[0]) for row in rows)
+        return [labels for labels in found if all(one.fits(labels) for one in wanted)]
 
     # --- changing ---------------------------------------------------------------------------------------------
 
@@ -161,7 +182,8 @@ class Shelf:
             "insert into item (namespace, prefix, key, value, text, indexed, ttl_minutes, expires_at, created_at,"
             " updated_at) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)"
             " on conflict (namespace, prefix, key) do update set value = excluded.value, text = excluded.text,"
-            " indexed = excluded.indexed, ttl_minutes = excluded.ttl_minutes, expires_at = excluded.expires_at, updated_at = excluded.updated_at"
+            " indexed = excluded.indexed, ttl_minutes = excluded.ttl_minutes, expires_at = excluded.expires_at,"
+            " updated_at = excluded.updated_at"
             " returning id",
             (
                 self._owner,
@@ -248,14 +270,6 @@ def as_key(key: object) -> str:
 
 def _labels(prefix: str) -> Labels:
     return tuple(prefix.split(".")) if prefix else ()
-
-
-def matches(labels: Labels, pattern: Labels, *, suffix: bool = False) -> bool:
-    """Whether labels begin (or end) with the pattern, label by label; "*" stands for any one label."""
-    if len(pattern) > len(labels):
-        return False
-    part = labels[len(labels) - len(pattern) :] if suffix else labels[: len(pattern)]
-    return all(wanted in ("*", label) for wanted, label in zip(pattern, part, strict=True))
 
 
 # --- filters --------------------------------------------------------------------------------------------------

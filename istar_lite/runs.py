@@ -61,6 +61,16 @@ def find(connection: sqlite3.Connection, run: Run) -> int | None:
     return places.find_session(connection, run.namespace, run.name, "run")
 
 
+def newest_turn(connection: sqlite3.Connection, run: Run) -> tuple[int | None, int | None]:
+    """The run's session and the number of its newest turn; None for what is not there yet."""
+    row = connection.execute(
+        "select run.id, (select max(turn) from turn where turn.session = run.id) from session as run"
+        " where run.namespace = (select id from namespace where name = ?) and run.name = ? and run.kind = 'run'",
+        (run.namespace, run.name),
+    ).fetchone()
+    return (None, None) if row is None else (row[0], row[1])
+
+
 def names(connection: sqlite3.Connection, namespace: str) -> list[str]:
     """The runs of a namespace that hold turns, oldest first."""
     rows = connection.execute(
@@ -77,24 +87,39 @@ def owner(connection: sqlite3.Connection, session: int) -> int:
 
 
 def progress(connection: sqlite3.Connection, run: Run, purpose: str, cadence: str) -> Progress | None:
-    """Where the run stands; `cadence` is the setting that says how often. None: it has no turns."""
-    session = find(connection, run)
-    if session is None:
-        return None
-    first, newest = connection.execute(
-        "select (select min(turn) from turn where session = ?1), (select max(turn) from turn where session = ?1)",
-        (session,),
+    """Where the run stands; `cadence` is the setting that says how often. None: it has no turns.
+
+    One statement, since it is asked at every turn: watermark as in `tasks`, setting as in `places`.
+    """
+    row = connection.execute(
+        _PROGRESS, {"namespace": run.namespace, "run": run.name, "purpose": purpose, "cadence": cadence}
     ).fetchone()
-    if newest is None:
+    if row is None or row["newest"] is None:
         return None
-    done = tasks.watermark(connection, purpose, session)
-    mark = int(first) - 1 if done is None else done
-    return Progress(session, mark, int(newest), cadence_of(connection, session, cadence))
+    mark = row["first"] - 1 if row["done"] is None else row["done"]
+    return Progress(row["session"], mark, row["newest"], _positive(row["every"]))
+
+
+_PROGRESS = """
+select run.id as session,
+  (select min(turn) from turn where turn.session = run.id) as first,
+  (select max(turn) from turn where turn.session = run.id) as newest,
+  (select max(last) from task where task.session = run.id and purpose = :purpose and state = 'done') as done,
+  coalesce(
+    (select value from setting where key = :cadence and namespace = 0 and session = run.id),
+    (select value from setting where key = :cadence and namespace = run.namespace and session = 0),
+    (select value from setting where key = :cadence and namespace = 0 and session = 0)) as every
+from session as run
+where run.namespace = (select id from namespace where name = :namespace) and run.name = :run and run.kind = 'run'
+"""
 
 
 def cadence_of(connection: sqlite3.Connection, session: int, key: str) -> int:
     """A whole number ≥ 1 from the settings; what a hand wrote there that is none counts as 1."""
-    value = places.setting(connection, key, session=session)
+    return _positive(places.setting(connection, key, session=session))
+
+
+def _positive(value: object) -> int:
     return max(1, value) if isinstance(value, int) else 1
 
 
@@ -154,25 +179,26 @@ def atoms(
     order = "priority desc, turn desc, id desc" if weightiest is not None else "turn desc, id desc"
     limit = weightiest if weightiest is not None else -1 if newest is None else newest
     rows = connection.execute(
-        "select id, key, turn, type, content, priority, status from atom where session = ?1 and stale = 0"
+        "select key, turn, type, content, priority, status,"
+        " (select json_group_array(tag) from tag where kind = 'atom' and row = atom.id) as tags"
+        " from atom where session = ?1 and stale = 0"
         " and (?2 is null or status = ?2) and (?3 is null or turn > ?3) and (?4 is null or turn <= ?4)"
         f" order by {order} limit ?5",
         (session, status, after, until, limit),
     ).fetchall()
-    found = [as_atom(connection, row) for row in rows]
+    found = [as_atom(row) for row in rows]
     return found if weightiest is not None else found[::-1]
 
 
-def as_atom(connection: sqlite3.Connection, row: sqlite3.Row) -> Atom:
+def as_atom(row: sqlite3.Row) -> Atom:
     """A row of `atom` with its tags; `id` is the user's key."""
-    tags = connection.execute("select tag from tag where kind = 'atom' and row = ? order by tag", (row["id"],))
     return Atom(
         id=row["key"],
         turn=row["turn"],
         type=row["type"],
         content=row["content"],
         priority=row["priority"],
-        tags=tuple(str(tag[0]) for tag in tags),
+        tags=tuple(json.loads(row["tags"])) if row["tags"] != "[]" else (),
         status=row["status"],
     )
 

@@ -80,13 +80,23 @@ def as_tags(value: object, field: str = "tags") -> tuple[str, ...]:
     return tuple(dict.fromkeys(as_text(tag, f"{field}[{at}]") for at, tag in enumerate(value)))
 
 
+_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
 def to_json(value: object, field: str) -> str:
     """Strict JSON text of `value` (see the module's docstring for what is accepted)."""
-    return json.dumps(plain(value, field), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return dump(plain(value, field))
+
+
+def dump(held: Any) -> str:
+    """Strict JSON text of what `plain` gave. (`json.dumps` makes a new encoder each time: three times as slow.)"""
+    return _ENCODE(held)
 
 
 def plain(value: object, field: str, _inside: tuple[int, ...] = ()) -> Any:
     """`value` as JSON's own types; `BadInput` names the path of what cannot be held, such as `extra.price[2]`."""
+    if type(value) is str:  # what nearly all values are, before the many questions
+        return clean(value)
     if isinstance(value, Enum):
         return plain(value.value, field, _inside)
     if value is None or isinstance(value, bool):
@@ -113,6 +123,10 @@ def _plain_container(value: object, field: str, inside: tuple[int, ...]) -> Any:
     if len(inside) > 100:
         raise BadInput(field, "is nested more than 100 levels deep")
     inside = (*inside, id(value))
+    if type(value) is dict:
+        return _plain_mapping(value, field, inside)
+    if type(value) is list:
+        return [plain(item, f"{field}[{at}]", inside) for at, item in enumerate(value)]
     if isinstance(value, BaseModel):
         value = {name: getattr(value, name) for name in type(value).model_fields}
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -140,6 +154,8 @@ def _plain_mapping(value: Mapping[Any, Any], field: str, inside: tuple[int, ...]
 
 
 def _key(key: object, field: str) -> str:
+    if type(key) is str:
+        return clean(key)
     if isinstance(key, Enum):
         key = key.value
     if isinstance(key, str):

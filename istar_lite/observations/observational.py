@@ -26,7 +26,7 @@ from istar_lite.observations.cutting import text_of
 from istar_lite.observations.hosts_list import ContextMessages, Key, checked, match
 from istar_lite.observations.limits import Limit, within
 from istar_lite.observations.observer import observe
-from istar_lite.observations.parts import as_parts, flatten, to_message
+from istar_lite.observations.parts import as_parts, flatten, speaker_of, to_message
 from istar_lite.observations.recall_tool import RecallTool, note_trail, search_messages
 from istar_lite.observations.units import SYSTEM_ROLES, Spoken
 from istar_lite.observations.watch import Event, Watch, make_budgets, step_of
@@ -101,8 +101,8 @@ class ObservationalMemory:
 
     def add(self, role: str, content: Any, *, occurred_at: Instant | None = None, **more: Any) -> Message:
         """Keeps a message. `content`: text, or parts in the OpenAI or the Anthropic form (text, tool calls, tool
-        results); `more`: what the host's message holds beside it (`tool_calls`, `tool_call_id` …), so that
-        `add(**message)` takes a whole message dict. Asks nobody. Raises `BadInput`."""
+        results); `more`: what the host's message holds beside it (`tool_calls`, `tool_call_id`, `name` of who speaks …),
+        so that `add(**message)` takes a whole message dict. Asks nobody. Raises `BadInput`."""
         name = as_name(role, "role")
         parts = self._redacted(as_parts(content, more))
         moment = None if occurred_at is None else to_text(occurred_at)
@@ -118,7 +118,15 @@ class ObservationalMemory:
         stored = services.stored_text(text, "content")
         now = services.now()
         return rows.insert_message(
-            tx, session, role, stored, parts, tokens=services.count_tokens(stored), occurred_at=moment or now, now=now
+            tx,
+            session,
+            role,
+            stored,
+            parts,
+            speaker=speaker_of(parts, role),
+            tokens=services.count_tokens(stored),
+            occurred_at=moment or now,
+            now=now,
         )
 
     def _tool_name(self, tx: sqlite3.Connection, session: int, call: str) -> str | None:

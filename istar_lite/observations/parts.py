@@ -190,6 +190,12 @@ def tool_ids(parts: Any, role: str) -> tuple[list[str | None], list[str | None]]
     return calls, results
 
 
+def speaker_of(parts: Any, role: str) -> str | None:
+    """Who speaks, where the host's message names them (a tool's `name` names the tool)."""
+    name = parts.get("name") if isinstance(parts, dict) and role not in ("tool", "function") else None
+    return name if isinstance(name, str) and name.strip() else None
+
+
 def only_results(parts: Any, role: str) -> bool:
     """Whether a message holds tool results and nothing that somebody said (Anthropic sends them as `user`)."""
     if role in ("tool", "function"):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from istar_lite import places
 from istar_lite.clock import from_text
 from istar_lite.models import Message, Observation, Reflection
-from istar_lite.observations.parts import ToolCall, pieces
-from istar_lite.observations.units import SYSTEM_ROLES, Spoken
+from istar_lite.observations.parts import ToolCall, pieces, tool_ids
+from istar_lite.observations.units import PROMPT_ROLES, SYSTEM_ROLES, Spoken
 from istar_lite.trail import Handed
 from istar_lite.values import to_json
 
@@ -136,7 +136,7 @@ def raw(
 
 def in_context(connection: sqlite3.Connection, session: int) -> list[Spoken]:
     """What may stand in the context: raw and buffered messages, and all of the newest exchange; pinned ones not."""
-    newest = _newest_prompt(connection, session)
+    newest = _newest_exchange(connection, session)
     rows = connection.execute(
         f"{_SPOKEN} where message.session = ?1 and message.observation is null union all"
         f" {_SPOKEN} where message.session = ?1 and message.observation in"
@@ -157,14 +157,26 @@ def spoken(connection: sqlite3.Connection, session: int) -> list[Spoken]:
     ]
 
 
-def _newest_prompt(connection: sqlite3.Connection, session: int) -> int:
-    """Position where the newest exchange begins; of the newest message where nobody asks."""
-    last = 2**62
-    for row in connection.execute(f"{_SPOKEN} where message.session = ? order by message.position desc", (session,)):
-        last = min(last, row["position"]) if last == 2**62 else last
+def _newest_exchange(connection: sqlite3.Connection, session: int) -> int:
+    """Position where the newest exchange begins: at the last prompt; where nobody asks, at the last message, with the
+    call that it answers."""
+    for row in connection.execute(
+        f"{_SPOKEN} where message.session = ? and message.role in (?, ?) order by message.position desc",
+        (session, *PROMPT_ROLES),
+    ):
         if as_spoken(row).is_prompt:
             return int(row["position"])
-    return last
+    newest, unanswered = 2**62, set[str | None]()
+    for row in connection.execute(
+        f"{_SPOKEN} where message.session = ? order by message.position desc limit 200", (session,)
+    ):
+        message = as_spoken(row)
+        calls, results = tool_ids(message.parts, message.role)
+        unanswered = (unanswered | set(results)) - set(calls)
+        newest = min(newest, message.position)
+        if not unanswered:
+            break
+    return newest
 
 
 def observations(connection: sqlite3.Connection, session: int, stage: str) -> list[Observation]:
@@ -264,15 +276,17 @@ def insert_message(
     content: str,
     parts: Any,
     *,
+    speaker: str | None,
     tokens: int,
     occurred_at: str,
     now: str,
 ) -> Spoken:
     """A message at the end of the session."""
+    kept = None if parts is None else to_json(parts, "content")
     cursor = tx.execute(
-        "insert into message (session, role, content, parts, tokens, occurred_at, recorded_at)"
-        " values (?, ?, ?, ?, ?, ?, ?)",
-        (session, role, content, None if parts is None else to_json(parts, "content"), tokens, occurred_at, now),
+        "insert into message (session, role, speaker, content, parts, tokens, occurred_at, recorded_at)"
+        " values (?, ?, ?, ?, ?, ?, ?, ?)",
+        (session, role, speaker, content, kept, tokens, occurred_at, now),
     )
     return as_spoken(tx.execute(f"{_SPOKEN} where message.id = ?", (cursor.lastrowid,)).fetchone())
 

@@ -96,16 +96,15 @@ def read(watch: Watch, session: int) -> View:
         )
 
 
-def head_message(
-    log: rows.Log, *, recall: bool, entries: Sequence[str] | None = None, left_out: int = 0
-) -> dict[str, Any] | None:
-    """The observation message; None when there is nothing to say. `entries`: of the log, those there is room for."""
-    shown = log.entries if entries is None else tuple(entries)
+def head_message(log: rows.Log, *, recall: bool, without: int = 0, left_out: int = 0) -> dict[str, Any] | None:
+    """The observation message; None when there is nothing to say. `without`: how many of the oldest entries of the
+    log there is no room for."""
+    shown = log.entries[without:]
     if not shown and not left_out and not (log.current_task or log.suggested_response):
         return None
     lines = [_PREAMBLE, *([_RECALL] if recall else [])]
-    if len(shown) < len(log.entries):
-        lines.append(f"There is no room for the oldest {len(log.entries) - len(shown)} parts of the log.")
+    if without:
+        lines.append(f"Older parts of the log that there is no room for here: {without}.")
     parts = {
         "observations": "\n".join(shown),
         "current-task": log.current_task or "",
@@ -253,8 +252,9 @@ def _fit(watch: Watch, view: View, room: int, pinned: int, *, recall: bool) -> S
     kept = _essential(view, groups)
     needed = sum(groups[at].tokens for at in kept)
     log_room = room - (needed if needed <= room * (1 - _LEAST_SHARE) else int(room * _LEAST_SHARE))
-    entries = _entries_that_fit(watch, view.log, log_room, recall=recall)
-    head_size = _count(watch, head_message(view.log, recall=recall, entries=entries))
+    without = _entries_without_room(watch, view.log, log_room, recall=recall)
+    head = None if without is None else head_message(view.log, recall=recall, without=without)
+    head_size = _count(watch, head)
     short = _cut_to_fit(watch, [message for at in sorted(kept) for message in groups[at].messages], room - head_size)
     left = room - head_size - sum(short[one.id][1] for at in kept for one in groups[at].messages)
     more = _that_fit(groups, kept, left)
@@ -262,7 +262,8 @@ def _fit(watch: Watch, view: View, room: int, pinned: int, *, recall: bool) -> S
         more = _that_fit(groups, kept, left - _NOTE_TOKENS)
     kept |= more
     out = _raw_outside(groups, kept)
-    head = head_message(view.log, recall=recall, entries=entries, left_out=len(out))
+    if out and without is not None:
+        head = head_message(view.log, recall=recall, without=without, left_out=len(out))
     tail = tuple(
         (message, short[message.id][0] if message.id in short else None)
         for at in sorted(kept)
@@ -287,12 +288,12 @@ def _essential(view: View, groups: Sequence[Unit]) -> set[int]:
     return {holding, len(groups) - 1}
 
 
-def _entries_that_fit(watch: Watch, log: rows.Log, room: int, *, recall: bool) -> tuple[str, ...]:
-    """The newest entries of the log that fit, each whole."""
-    entries = log.entries
-    while entries and _count(watch, head_message(log, recall=recall, entries=entries)) > room:
-        entries = entries[1:]
-    return entries
+def _entries_without_room(watch: Watch, log: rows.Log, room: int, *, recall: bool) -> int | None:
+    """How many of the oldest entries must go so that the rest, each whole, fits; None: not even the frame does."""
+    for without in range(len(log.entries) + 1):
+        if _count(watch, head_message(log, recall=recall, without=without)) <= room:
+            return without
+    return None
 
 
 def _cut_to_fit(watch: Watch, messages: Sequence[Spoken], room: int) -> dict[int, tuple[dict[str, Any] | None, int]]:
