@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from istar_lite.embedding import Model
     from istar_lite.services import Services
 
-POOL = 200  # documents whose texts are looked at before the last sorting
+POOL = 100  # documents whose texts are looked at before the last sorting; 800 find the same
 SOURCES = 10  # of one hit
 Row = Mapping[str, Any]
 
@@ -108,7 +108,7 @@ class _Search:
         candidates = self._candidates(scope)
         evidence = self._evidence(scope, query, candidates)
         ranking = signals.first_round(
-            scope, query, evidence.values, candidates, self._mentions(scope, query), max(POOL, 2 * request.k), weights
+            scope, query, evidence.values, candidates, self._mentions(scope, query), max(POOL, 3 * request.k), weights
         )
         self._mark(scope, ranking.pool)
         ranking = signals.second_round(scope, query, ranking, self._prior(scope.ids[ranking.pool]), weights)
