@@ -16,6 +16,7 @@ from conftest import Shell
 from istar_lite import Memory, TurnRecord, __version__
 from istar_lite.cli import main
 from istar_lite.cli.common import printable
+from istar_lite.cli.showing import LOOK
 
 
 @pytest.fixture
@@ -47,6 +48,18 @@ def test_the_memory_file_is_the_first_argument_of_every_command() -> None:
         if name != "bench":
             first = next(parameter for parameter in command.params if isinstance(parameter, click.Argument))
             assert first.name == "file", name
+
+
+def test_the_demo_leaves_a_file_with_all_layers_whose_queries_run(shell: Shell, path: Path) -> None:
+    output = shell("demo", path, "--turns", 60).output
+    assert "rules" in output and f"sqlite3 -box {path}" in output
+    with Memory(path, embedder=None) as memory:
+        counts = memory.stats()["kinds"]
+        assert counts["turn"] == 120 and counts["atom"] and counts["episode"] and counts["profile"]
+        for query in LOOK:
+            assert memory.db.execute(query).fetchall(), query
+        assert memory.check() == []
+    assert set(shell.json("demo", path, "--turns", 60)) == {"path", "runs", "memory_block"}
 
 
 def test_help_and_version_ask_no_file(shell: Shell) -> None:

@@ -1,0 +1,42 @@
+"""Commands that show the whole thing at work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from istar_lite.cli.common import print_json
+
+LOOK = (
+    "select name, rows from about where rows > 0",
+    "select condition, action, cited_turns from profile_rule",
+    "select session, title, text from timeline where kind = 'episode'",
+    "select place, priority, content from next_evictions where session = 'market-1'",
+)
+
+
+@click.command("demo")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default="demo.db")
+@click.option("--turns", type=click.IntRange(min=1), default=120, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def demo(file: Path, turns: int, as_json: bool) -> int:
+    """Play a simulated energy market into FILE (default demo.db): 120 turns become atoms, episodes and lessons, and a
+    second run starts with what the first one learnt. Offline: a stand-in reads the prompts in place of a model."""
+    from istar_lite.demo import run  # the market is of no use to any other command
+
+    told = run(file, turns=turns)
+    lines = told.pop("lines")
+    if as_json:
+        print_json(told)
+        return 0
+    for line in lines:
+        click.echo(line)
+    click.echo(f"\nAll of it is in {file}. Look inside with any SQLite tool, for example:\n")
+    for query in LOOK:
+        click.echo(f'  sqlite3 -box {file} "{query}"')
+    click.echo(f'  istar-lite search {file} "what did the heat wave cost?"')
+    return 0
+
+
+COMMANDS: tuple[click.Command, ...] = (demo,)
