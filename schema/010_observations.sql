@@ -76,7 +76,7 @@ create trigger message_observed_deleted after delete on message begin
       and not exists (select 1 from message where session = observation.session
         and id between observation.first_message and observation.last_message);
   delete from task
-    where session = old.session and purpose = 'observe' and state in ('due', 'failed')
+    where session = old.session and purpose = 'observe' and state <> 'done' and state <> 'claimed'
       and first <= old.id and last >= old.id
       and not exists (select 1 from message where session = task.session and id between task.first and task.last);
 end;
@@ -94,7 +94,8 @@ when new.stale = 1 and old.stale = 0 and new.status = 'active' begin
     where session = new.session and first_observation <= new.id and last_observation >= new.id and stale = 0;
   insert into task (purpose, namespace, session, first, last)
     select 'observe', namespace, id, new.first_message, new.last_message from session where id = new.session
-      and not exists (select 1 from task where session = new.session and purpose = 'observe' and state = 'due'
+      and not exists (select 1 from task where session = new.session and purpose = 'observe'
+        and state <> 'done' and state = 'due'
         and first <= new.first_message and last >= new.last_message);
 end;
 
@@ -157,6 +158,7 @@ select message.id, message.session, message.position, message.role, message.cont
 from message left join observation on observation.id = message.observation;
 
 -- Each observed conversation: what is raw, what is observed, how much smaller the log is, and what waits.
+-- (`state <> 'done'` beside another condition lets SQLite use the index of open tasks.)
 create view observation_state as
 select session.id as session, namespace.name as namespace, session.name,
   (select coalesce(sum(coalesce(tokens, (length(content) + 3) / 4)), 0) from message
@@ -169,11 +171,11 @@ select session.id as session, namespace.name as namespace, session.name,
   (select count(*) from observation where observation.session = session.id
     and stage = 'buffered' and status = 'active' and stale = 0) as buffered,
   (select count(*) from task where task.session = session.id and purpose in ('observe', 'reflect')
-    and state = 'claimed') as in_flight,
+    and state <> 'done' and state = 'claimed') as in_flight,
   (select count(*) from task where task.session = session.id and purpose in ('observe', 'reflect')
-    and state = 'due') as due,
+    and state <> 'done' and state = 'due') as due,
   (select count(*) from task where task.session = session.id and purpose in ('observe', 'reflect')
-    and state = 'failed') as failed
+    and state <> 'done' and state = 'failed') as failed
 from session join namespace on namespace.id = session.namespace
   join (
     select session.id as session, coalesce(sum(observation.tokens_observed), 0) as tokens_observed,

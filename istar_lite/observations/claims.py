@@ -101,7 +101,8 @@ def settle_observed(
             queue(services, tx, "observe", session, int(left[0]), int(left[1]))
     tx.execute(
         "update task set state = 'done', finished_at = ?, detail = null where session = ? and purpose = 'observe'"
-        " and state in ('due', 'failed') and not exists (select 1 from message where message.session = task.session"
-        " and message.observation is null and message.id between task.first and task.last)",
+        " and state <> 'done' and state <> 'claimed' and not exists (select 1 from message"
+        " where message.session = task.session and message.observation is null"
+        " and message.id between task.first and task.last)",
         (now, session),
     )

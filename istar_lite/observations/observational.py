@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from istar_lite.services import Services
 
 E = TypeVar("E", ObservationEvent, ReflectionEvent)
+Need = Literal["nothing", "reflection", "room"]
 BackgroundKind = Literal["thread", "async"] | None
 
 
@@ -101,7 +102,7 @@ class ObservationalMemory:
 
     def add(self, role: str, content: Any, *, occurred_at: Instant | None = None, **more: Any) -> Message:
         """Keeps a message. `content`: text, or parts in the OpenAI or the Anthropic form (text, tool calls, tool
-        results); `more`: what the host's message holds beside it (`tool_calls`, `tool_call_id`, `name` of who speaks …),
+        results); `more`: what the host's message holds beside it (`tool_calls`, `tool_call_id`, a speaker's `name` …),
         so that `add(**message)` takes a whole message dict. Asks nobody. Raises `BadInput`."""
         name = as_name(role, "role")
         parts = self._redacted(as_parts(content, more))
@@ -156,7 +157,8 @@ class ObservationalMemory:
         session = self._watch.find()
         if session is None or self._services.file.read_only:
             return False
-        estimate = window.total(self._watch, window.read(self._watch, session), recall=self._recall_offered)
+        connection = self._services.file.reader()
+        estimate = sum(rows.waiting_tokens(connection, session)) + rows.log(connection, session).tokens
         if counted is not None:
             self._overhead = max(0, counted - estimate)
         return self._queue(session, estimate + self._overhead)
@@ -183,16 +185,15 @@ class ObservationalMemory:
         plan = self._plan(extra_tokens)
         if plan is None:
             return ContextMessages([])
-        self._make_room(plan)
-        return self._shown(plan)
+        return self._shown(plan, self._make_room(plan))
 
     async def acontext(self, extra_tokens: int = 0) -> ContextMessages:
         """`context` for async callers."""
         plan = await asyncio.to_thread(self._plan, extra_tokens)
         if plan is None:
             return ContextMessages([])
-        await self._amake_room(plan)
-        return await asyncio.to_thread(self._shown, plan)
+        view = await self._amake_room(plan)
+        return await asyncio.to_thread(self._shown, plan, view)
 
     def _plan(self, extra_tokens: int) -> _Plan | None:
         extra = as_int(extra_tokens, "extra_tokens", low=0)
@@ -201,38 +202,48 @@ class ObservationalMemory:
             return None
         return _Plan(session, max(extra, self._overhead), Limit(self._services.llm_timeout))
 
-    def _make_room(self, plan: _Plan) -> None:
-        if self._needs(plan) == "room":
+    def _make_room(self, plan: _Plan) -> window.View:
+        """Makes room as far as that is needed; what the context is to be made of."""
+        need, view = self._needs(plan)
+        if need == "room":
             # What is being observed now is what the room is needed of: nobody may observe it a second time.
             self._background.wait(plan.limit.left)
-        if self._needs(plan) != "nothing":
-            run_flow(self._services, within(self._room(plan), plan.limit))
+            need, view = self._needs(plan)
+        if need == "nothing":
+            return view
+        run_flow(self._services, within(self._room(plan), plan.limit))
+        return self._read(plan)
 
-    async def _amake_room(self, plan: _Plan) -> None:
-        if await asyncio.to_thread(self._needs, plan) == "room":
+    async def _amake_room(self, plan: _Plan) -> window.View:
+        need, view = await asyncio.to_thread(self._needs, plan)
+        if need == "room":
             await self._background.await_(plan.limit.left)
-        if await asyncio.to_thread(self._needs, plan) != "nothing":
-            await arun_flow(self._services, within(self._room(plan), plan.limit))
+            need, view = await asyncio.to_thread(self._needs, plan)
+        if need == "nothing":
+            return view
+        await arun_flow(self._services, within(self._room(plan), plan.limit))
+        return await asyncio.to_thread(self._read, plan)
 
     def _room(self, plan: _Plan) -> Flow[None]:
         return window.make_room(self._watch, plan.session, plan.extra, recall=self._recall_offered)
 
-    def _needs(self, plan: _Plan) -> Literal["nothing", "reflection", "room"]:
-        """What the context lacks once the chunks that lie ready have taken their places."""
-        if self._services.file.read_only:
-            return "nothing"
-        view = window.read(self._watch, plan.session)
-        limit = self._watch.budgets.activation
-        if window.total(self._watch, view, recall=self._recall_offered) + plan.extra >= limit:
-            view = window.activate_older(self._watch, plan.session, view)
-            if window.total(self._watch, view, recall=self._recall_offered) + plan.extra >= limit:
-                return "room"
-        return "reflection" if view.log.tokens >= self._watch.budgets.reflection else "nothing"
+    def _read(self, plan: _Plan) -> window.View:
+        return window.read(self._watch, plan.session, recall=self._recall_offered)
 
-    def _shown(self, plan: _Plan) -> ContextMessages:
-        shown = window.arrange(
-            self._watch, window.read(self._watch, plan.session), plan.extra, recall=self._recall_offered
-        )
+    def _needs(self, plan: _Plan) -> tuple[Need, window.View]:
+        """What the context lacks once the chunks that lie ready have taken their places."""
+        view = self._read(plan)
+        if self._services.file.read_only:
+            return "nothing", view
+        limit = self._watch.budgets.activation
+        if window.total(view) + plan.extra >= limit:
+            view = window.activate_older(self._watch, plan.session, view)
+            if window.total(view) + plan.extra >= limit:
+                return "room", view
+        return ("reflection" if view.log.tokens >= self._watch.budgets.reflection else "nothing"), view
+
+    def _shown(self, plan: _Plan, view: window.View) -> ContextMessages:
+        shown = window.arrange(self._watch, view, plan.extra)
         self._note(plan, shown)
         return ContextMessages(shown.messages(), left_out=len(shown.left_out), tokens=shown.tokens)
 
@@ -260,8 +271,7 @@ class ObservationalMemory:
         plan, listed = self._take_over(messages, utilisation)
         if plan is None:
             return ContextMessages(checked(messages))
-        self._make_room(plan)
-        result = self._transformed(plan, listed)
+        result = self._transformed(plan, listed, self._make_room(plan))
         self._background.kick()
         return result
 
@@ -270,8 +280,8 @@ class ObservationalMemory:
         plan, listed = await asyncio.to_thread(self._take_over, messages, utilisation)
         if plan is None:
             return ContextMessages(checked(messages))
-        await self._amake_room(plan)
-        result = await asyncio.to_thread(self._transformed, plan, listed)
+        view = await self._amake_room(plan)
+        result = await asyncio.to_thread(self._transformed, plan, listed, view)
         self._background.kick()
         return result
 
@@ -320,11 +330,12 @@ class ObservationalMemory:
             for one in rows.spoken(tx, session)
         ]
 
-    def _transformed(self, plan: _Plan, listed: Sequence[tuple[dict[str, Any], int | None]]) -> ContextMessages:
-        view = window.read(self._watch, plan.session)
+    def _transformed(
+        self, plan: _Plan, listed: Sequence[tuple[dict[str, Any], int | None]], view: window.View
+    ) -> ContextMessages:
         ids = {identity for _, identity in listed}
         view = replace(view, pinned=(), messages=tuple(one for one in view.messages if one.id in ids))
-        shown = window.arrange(self._watch, view, plan.extra, recall=self._recall_offered)
+        shown = window.arrange(self._watch, view, plan.extra)
         self._note(plan, shown)
         short = {message.id: cut for message, cut in shown.tail}
         opening = [message for message, identity in listed if identity is None and message["role"] in SYSTEM_ROLES]

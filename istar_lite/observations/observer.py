@@ -312,5 +312,5 @@ def _event(watch: Watch, session: int, chunk: Chunk, written: Observation, *, sy
 def utilisation(watch: Watch, session: int) -> float:
     """Share of the context window that log and messages would fill now, by our own count."""
     connection = watch.services.file.reader()
-    tokens = rows.log(connection, session).tokens + sum(one.tokens for one in rows.in_context(connection, session))
+    tokens = rows.log(connection, session).tokens + sum(rows.waiting_tokens(connection, session))
     return tokens / watch.budgets.window if watch.budgets.window else 0.0

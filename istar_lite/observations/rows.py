@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from istar_lite.database import sqlite3
 
 _LIVE = "status = 'active' and stale = 0"
-_SPOKEN = (
+_COLUMNS = (
     "select message.id, message.position, message.role, message.speaker, message.content, message.parts,"
     " coalesce(message.tokens, (length(message.content) + 3) / 4) as tokens, message.occurred_at, message.observation,"
     " coalesce(observation.stage, 'raw') as stage"
-    " from message left join observation on observation.id = message.observation"
 )
+_SPOKEN = f"{_COLUMNS} from message left join observation on observation.id = message.observation"
 
 
 def as_spoken(row: sqlite3.Row) -> Spoken:
@@ -112,7 +112,7 @@ def owner(connection: sqlite3.Connection, session: int) -> int | None:
 
 def pinned(connection: sqlite3.Connection, session: int) -> list[Spoken]:
     """The instructions that the conversation opens with. They are never observed and never leave the context."""
-    rows = connection.execute(f"{_SPOKEN} where message.session = ? order by message.id limit 20", (session,))
+    rows = connection.execute(f"{_SPOKEN} where message.session = ? order by message.position limit 20", (session,))
     opening: list[Spoken] = []
     for row in rows:
         if row["role"] not in SYSTEM_ROLES:
@@ -134,13 +134,28 @@ def raw(
     return [as_spoken(row) for row in rows if row["id"] not in fixed]
 
 
+def waiting_tokens(connection: sqlite3.Connection, session: int) -> tuple[int, int]:
+    """Tokens of raw messages (pinned ones too), and of those that buffered chunks stand for."""
+    tokens = "coalesce(sum(coalesce(message.tokens, (length(message.content) + 3) / 4)), 0)"
+    uncovered = connection.execute(
+        f"select {tokens} from message where session = ? and observation is null", (session,)
+    ).fetchone()[0]
+    buffered = connection.execute(
+        "select coalesce(sum(tokens_observed), 0) from observation where session = ? and stage = 'buffered'"
+        f" and {_LIVE}",
+        (session,),
+    ).fetchone()[0]
+    return int(uncovered), int(buffered)
+
+
 def in_context(connection: sqlite3.Connection, session: int) -> list[Spoken]:
     """What may stand in the context: raw and buffered messages, and all of the newest exchange; pinned ones not."""
     newest = _newest_exchange(connection, session)
     rows = connection.execute(
         f"{_SPOKEN} where message.session = ?1 and message.observation is null union all"
-        f" {_SPOKEN} where message.session = ?1 and message.observation in"
-        f" (select id from observation where session = ?1 and stage = 'buffered' and {_LIVE}) union all"
+        # From the few chunks to their messages: the other way round it would look at all messages of the session.
+        f" {_COLUMNS} from observation cross join message on message.observation = observation.id"
+        f" where observation.session = ?1 and observation.stage = 'buffered' and {_LIVE} union all"
         f" {_SPOKEN} where message.session = ?1 and message.position >= ?2 and observation.stage <> 'buffered'"
         " order by 1",
         (session, newest),
@@ -391,6 +406,8 @@ def handed(read: Log) -> list[Handed]:
 def ids_between(connection: sqlite3.Connection, session: int, first: int, last: int) -> list[int]:
     """Ids of all messages of the session from `first` to `last`."""
     rows: Any = connection.execute(
-        "select id from message where session = ? and id between ? and ? order by id", (session, first, last)
+        # +session: by the ids, which are few, and not through all of the session.
+        "select id from message where +session = ? and id between ? and ? order by id",
+        (session, first, last),
     )
     return [int(row[0]) for row in rows]

@@ -41,11 +41,14 @@ _LEAST_ROOM = 0.01  # of the window, however much the host says it needs itself
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a context is made of, read at one moment."""
+    """What a context is made of, read at one moment; `head` is the observation message of the whole log."""
 
     log: rows.Log
     pinned: tuple[Spoken, ...]
     messages: tuple[Spoken, ...]
+    recall: bool
+    head: dict[str, Any] | None
+    head_tokens: int
 
     @property
     def newest(self) -> int:
@@ -86,14 +89,14 @@ class Shown:
         return [*opening, *head, *(short or to_message(one.role, one.content, one.parts) for one, short in self.tail)]
 
 
-def read(watch: Watch, session: int) -> View:
-    """What the context is made of, from one state of the file."""
+def read(watch: Watch, session: int, *, recall: bool) -> View:
+    """What the context is made of, from one state of the file. `recall`: the observation message names the tool."""
     with watch.services.file.reading() as connection:
-        return View(
-            rows.log(connection, session),
-            tuple(rows.pinned(connection, session)),
-            tuple(rows.in_context(connection, session)),
-        )
+        log = rows.log(connection, session)
+        pinned = tuple(rows.pinned(connection, session))
+        messages = tuple(rows.in_context(connection, session))
+    head = head_message(log, recall=recall)
+    return View(log, pinned, messages, recall, head, _count(watch, head))
 
 
 def head_message(log: rows.Log, *, recall: bool, without: int = 0, left_out: int = 0) -> dict[str, Any] | None:
@@ -116,12 +119,9 @@ def head_message(log: rows.Log, *, recall: bool, without: int = 0, left_out: int
     return {"role": HEAD_ROLE, "content": fence(HEAD_TITLE, "\n".join(lines), escaped=True)}
 
 
-def total(watch: Watch, view: View, *, recall: bool) -> int:
+def total(view: View) -> int:
     """Tokens of the whole context: pinned messages, observation message, and everything nothing stands for."""
-    count = watch.services.count_tokens
-    head = head_message(view.log, recall=recall)
-    size = 0 if head is None else count(head["content"])
-    return size + sum(one.tokens for one in view.pinned) + sum(one.tokens for one in view.uncovered)
+    return view.head_tokens + sum(one.tokens for one in view.pinned) + sum(one.tokens for one in view.uncovered)
 
 
 def is_head(message: Mapping[str, Any]) -> bool:
@@ -148,29 +148,29 @@ def _activate(watch: Watch, session: int, view: View, chunks: Sequence[Any]) -> 
         return view
     with watch.services.file.write() as tx:
         rows.activate(tx, [one.id for one in chunks])
-    return read(watch, session)
+    return read(watch, session, recall=view.recall)
 
 
 def make_room(watch: Watch, session: int, extra: int, *, recall: bool) -> Flow[None]:
     """Brings the context under its budget, as far as the model answers; then condenses the log if that is due.
     (`activate_older` has been done.)"""
-    view = read(watch, session)
+    view = read(watch, session, recall=recall)
 
     def is_over() -> bool:
-        return total(watch, view, recall=recall) + extra >= watch.budgets.activation
+        return total(view) + extra >= watch.budgets.activation
 
     if is_over():
         yield from _observe_now(watch, session, view.uncovered[: _older(view)])
-        view = read(watch, session)
+        view = read(watch, session, recall=recall)
     yield from _reflect_if_due(watch, session, view.log, urgent=is_over())
-    view = read(watch, session)
+    view = read(watch, session, recall=recall)
     if is_over():
         view = _activate(watch, session, view, _buffered(watch, session))
     if is_over():
         yield from _observe_now(watch, session, _inner(view))
-        view = read(watch, session)
+        view = read(watch, session, recall=recall)
     if is_over():
-        cut = arrange(watch, view, extra, recall=recall).cut
+        cut = arrange(watch, view, extra).cut
         yield from _observe_now(watch, session, [one for one in cut if one.stage == "raw"])
 
 
@@ -223,19 +223,18 @@ def _reflect_if_due(watch: Watch, session: int, log: rows.Log, *, urgent: bool) 
 # --- what fits ------------------------------------------------------------------------------------------------
 
 
-def arrange(watch: Watch, view: View, extra: int, *, recall: bool) -> Shown:
+def arrange(watch: Watch, view: View, extra: int) -> Shown:
     """What is shown, within the budget: everything if it fits."""
     budgets = watch.budgets
     pinned = sum(one.tokens for one in view.pinned)
     fixed = extra + pinned
     everything = _tail(view.messages)
-    head = head_message(view.log, recall=recall)
-    size = _count(watch, head) + sum(one.tokens for one in view.messages)
+    size = view.head_tokens + sum(one.tokens for one in view.messages)
     if fixed + size < budgets.activation:
-        return Shown(view.pinned, head, everything, (), pinned + size, view.log)
+        return Shown(view.pinned, view.head, everything, (), pinned + size, view.log)
     window = budgets.window or 0
     room = max(int(budgets.activation) - 1 - fixed, int(window * _LEAST_ROOM), 1)
-    return _fit(watch, view, room, pinned, recall=recall)
+    return _fit(watch, view, room, pinned)
 
 
 def _tail(messages: Sequence[Spoken]) -> tuple[tuple[Spoken, dict[str, Any] | None], ...]:
@@ -246,14 +245,14 @@ def _count(watch: Watch, message: dict[str, Any] | None) -> int:
     return 0 if message is None else watch.services.count_tokens(text_of(message))
 
 
-def _fit(watch: Watch, view: View, room: int, pinned: int, *, recall: bool) -> Shown:
+def _fit(watch: Watch, view: View, room: int, pinned: int) -> Shown:
     """The newest exchange first (its prompt, its last unit), then the log, then what else there is, newest first."""
     groups = units(view.messages)
     kept = _essential(view, groups)
     needed = sum(groups[at].tokens for at in kept)
     log_room = room - (needed if needed <= room * (1 - _LEAST_SHARE) else int(room * _LEAST_SHARE))
-    without = _entries_without_room(watch, view.log, log_room, recall=recall)
-    head = None if without is None else head_message(view.log, recall=recall, without=without)
+    without = _entries_without_room(watch, view, log_room)
+    head = None if without is None else head_message(view.log, recall=view.recall, without=without)
     head_size = _count(watch, head)
     short = _cut_to_fit(watch, [message for at in sorted(kept) for message in groups[at].messages], room - head_size)
     left = room - head_size - sum(short[one.id][1] for at in kept for one in groups[at].messages)
@@ -263,7 +262,7 @@ def _fit(watch: Watch, view: View, room: int, pinned: int, *, recall: bool) -> S
     kept |= more
     out = _raw_outside(groups, kept)
     if out and without is not None:
-        head = head_message(view.log, recall=recall, without=without, left_out=len(out))
+        head = head_message(view.log, recall=view.recall, without=without, left_out=len(out))
     tail = tuple(
         (message, short[message.id][0] if message.id in short else None)
         for at in sorted(kept)
@@ -288,10 +287,12 @@ def _essential(view: View, groups: Sequence[Unit]) -> set[int]:
     return {holding, len(groups) - 1}
 
 
-def _entries_without_room(watch: Watch, log: rows.Log, room: int, *, recall: bool) -> int | None:
+def _entries_without_room(watch: Watch, view: View, room: int) -> int | None:
     """How many of the oldest entries must go so that the rest, each whole, fits; None: not even the frame does."""
-    for without in range(len(log.entries) + 1):
-        if _count(watch, head_message(log, recall=recall, without=without)) <= room:
+    if view.head_tokens <= room:
+        return 0
+    for without in range(1, len(view.log.entries) + 1):
+        if _count(watch, head_message(view.log, recall=view.recall, without=without)) <= room:
             return without
     return None
 

@@ -26,9 +26,10 @@ def queue_due(watch: Watch, session: int, utilisation: float) -> None:
     services = watch.services
     now = services.now()
     with services.file.write() as tx:
-        if not claims.in_flight(tx, session, "observe", now):
+        interval = watch.budgets.interval(utilisation)
+        if rows.waiting_tokens(tx, session)[0] >= interval and not claims.in_flight(tx, session, "observe", now):
             settled = [unit for unit in units(rows.raw(tx, session)) if not unit.pending]
-            if settled and sum(unit.tokens for unit in settled) >= watch.budgets.interval(utilisation):
+            if settled and sum(unit.tokens for unit in settled) >= interval:
                 claims.queue(services, tx, "observe", session, settled[0].first, settled[-1].last)
         log = reflector.readable(tx, session)
         if log.tokens >= watch.budgets.background_reflection and reflector.is_new(tx, session, log):

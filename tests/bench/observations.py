@@ -23,14 +23,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from istar_lite import Memory
+from istar_lite import Memory, ObservationState
 from istar_lite.importing.locomo import parse_date
 from istar_lite.observations.cutting import text_of
 from istar_lite.observations.recall_tool import search_messages
+from istar_lite.prompts import reflect
 
 DATA = Path(os.environ.get("ISTAR_DATA", Path(__file__).parents[3] / "shared" / "data")) / "locomo_dev.json"
 _EVIDENCE = re.compile(r"D\s*:?\s*(\d+)\s*:\s*(\d+)")
 CRITICAL_EVERY = 10
+REFLECTION_WISHES = [reflect("", level=level).messages[-1]["content"].split(".")[0] for level in range(5)]
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,13 @@ class Replay:
         return "<observations>\n" + "\n".join(lines) + "\n</observations>"
 
     def _reflect(self, asked: str) -> str:
-        """Keeps all critical lines and the newer half of the others."""
+        """Keeps the critical lines, and of the others the newer ones: fewer the harder it is asked to condense."""
+        level = next((at for at in range(5) if asked.startswith(REFLECTION_WISHES[at])), 0)
         log = asked[asked.index("<observations>") + 14 : asked.rindex("</observations>")].strip().splitlines()
         others = [at for at, line in enumerate(log) if line.startswith("* -")]
-        gone = set(others[: len(others) * 3 // 5])
-        return (
-            "<observations>\n" + "\n".join(line for at, line in enumerate(log) if at not in gone) + "\n</observations>"
-        )
+        gone = set(others[: len(others) * (level + 3) // 7])
+        kept = "\n".join(line for at, line in enumerate(log) if at not in gone)
+        return f"<observations>\n{kept}\n</observations>"
 
 
 @dataclass
@@ -188,6 +190,25 @@ def recall_of_what_is_gone(memory: Memory, observing: Any, data: Sequence[dict[s
     }
 
 
+def report(talk: Sequence[Turn], window: int, model: Replay, state: ObservationState, result: Result) -> None:
+    times = [1e3 * seconds for seconds in result.times]
+    same = f"{statistics.mean(result.stable):.3f} (of all characters {result.reused / result.sent:.3f})"
+    rows = {
+        "messages": len(talk),
+        "tokens said": sum(-(-len(turn.text) // 4) for turn in talk),
+        "context window": f"{window} (activation at {int(0.9 * window)})",
+        "peak context": result.peak,
+        "calls": model.calls,
+        "tokens observed / kept": f"{state.tokens_observed} / {state.tokens} ({state.compression}x)",
+        "generation": state.generation,
+        "context() median / worst ms": f"{statistics.median(times):.2f} / {max(times):.1f}",
+        "prompt unchanged, mean": same,
+        "left out, failed": f"{state.left_out}, {state.failed}",
+    }
+    for name, value in rows.items():
+        print(f"{name:28} {value}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("data", nargs="?", type=Path, default=DATA)
@@ -206,27 +227,13 @@ def main() -> None:
         embedder = None if choice.embedder == "none" else choice.embedder
         memory = Memory(Path(folder) / "long.db", llm=model, embedder=embedder)
         observing, result, ids = run(memory, choice.window, talk)
-        state = observing.state()
-        raw = sum(-(-len(turn.text) // 4) for turn in talk)
-        print(f"messages                     {len(talk)}")
-        print(f"tokens said                  {raw}")
-        print(f"context window               {choice.window} (activation at {int(0.9 * choice.window)})")
-        print(f"peak context                 {result.peak}")
-        print(f"calls                        {model.calls}")
-        print(f"tokens observed / kept       {state.tokens_observed} / {state.tokens} ({state.compression}x)")
-        print(f"generation                   {state.generation}")
-        print(
-            f"context() median / worst ms  {1e3 * statistics.median(result.times):.2f} / {1e3 * max(result.times):.1f}"
-        )
-        print(
-            f"prompt unchanged, mean       {statistics.mean(result.stable):.3f} (by characters {result.reused / result.sent:.3f})"
-        )
+        report(talk, choice.window, model, observing.state(), result)
         gone = recall_of_what_is_gone(memory, observing, data, ids)
         print(
-            f"recall tool, Turn Recall@10  {gone['gone_recall']:.3f} over {gone['gone']} questions that the log no longer answers"
+            f"recall tool, Turn Recall@10  {gone['gone_recall']:.3f} over {gone['gone']} questions the log is silent on"
         )
         print(f"  over all questions         {gone['recall']:.3f} over {gone['questions']}")
-        print(f"left out, failed, problems   {state.left_out}, {state.failed}, {memory.check()}")
+        print(f"problems                     {memory.check()}")
         memory.close()
 
 
