@@ -18,6 +18,7 @@ import sqlite_utils
 from rows import ROWS, fill
 
 from istar_lite import Memory
+from istar_lite.demo import run
 
 ROOT = Path(__file__).parent.parent
 SITE = Path(sqlite_utils.__file__).parent.parent  # where the dependencies are
@@ -104,6 +105,20 @@ def test_what_a_shell_writes_is_found_and_gets_its_vector_on_the_next_open(path:
 
 
 @needs_shell
+def test_the_example_of_plain_sql_answers_every_question_and_changes_nothing(path: Path) -> None:
+    run(path, turns=60)
+    before = path.read_bytes()
+    script = (ROOT / "examples" / "plain_sql.sql").read_text(encoding="utf-8")
+    for number, question in enumerate(script.split("\n-- ")[1:]):
+        query = question.partition("\n")[2]
+        if question[0].isdigit():
+            answer = shell(path, f"begin;\n{query.replace('rollback;', '')}\nrollback;")
+            assert answer or question.startswith("7."), number  # nothing need have been evicted
+    shell(path, script)
+    assert path.read_bytes() == before
+
+
+@needs_shell
 def test_a_dump_restored_elsewhere_is_a_memory_again(path: Path, tmp_path: Path) -> None:
     fill(path)
     restored = tmp_path / "restored.db"
@@ -155,6 +170,7 @@ import sys, warnings
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     from istar_lite import Memory
+from istar_lite.demo import run
     with Memory(sys.argv[1]) as memory:
         memory.remember("The spare key is with Ada")
         memory.remember("Trams stop at midnight")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -517,6 +519,13 @@ def test_an_export_with_something_odd_in_it_is_read_as_far_as_it_goes(name: str,
         inside = inside[key]
     inside[last] = data.draw(JSON_VALUES)
     assert all(isinstance(item.number, int) for item in FORMATS[name].read(enumerate(export, 1)))
+
+
+def test_the_example_imports_once_and_finds_the_answer() -> None:
+    example = Path(__file__).parent.parent / "examples" / "import_chat.py"
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, check=True)
+    assert "first time: 5 new, 0 known, 1 bad\nsecond time: 0 new, 5 known, 1 bad" in done.stdout
+    assert "line 6" in done.stdout and "heater failed" in done.stdout
 
 
 def test_the_five_conversations_come_in_whole(memory: Memory, locomo: Path) -> None:
