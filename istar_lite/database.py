@@ -534,6 +534,8 @@ def absolute_path(path: object) -> Path:
         raise BadInput("path", "a memory lives in a file: name one")
     try:
         absolute = Path(text).expanduser().absolute()
+        if absolute.is_symlink():  # SQLite follows it, and the log lies beside the real file
+            absolute = absolute.resolve()
         if not absolute.parent.is_dir():
             raise BadInput("path", f"the folder {absolute.parent} does not exist")
         if absolute.is_dir():
