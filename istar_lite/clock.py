@@ -12,12 +12,14 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from numbers import Real
 
 from istar_lite.errors import BadInput
 
 Instant = datetime | date | str | float | int
 Clock = Callable[[], float | datetime]
+YEAR_9999 = 253_370_764_800.0  # its first second
 
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}(:?\d{2}(:?\d{2}([.,]\d{1,9})?)?)?\s?(Z|z|[+-]\d{2}(:?\d{2})?)?)?")
 
@@ -70,6 +72,18 @@ def _from_epoch(value: float, field: str) -> datetime:
 def to_text(value: object, field: str = "occurred_at") -> str:
     """The stored form of an instant: ISO-8601, UTC, milliseconds (cut, not rounded), `Z`."""
     return format_time(parse_time(value, field))
+
+
+def epoch_to_text(seconds: float) -> str:
+    """The stored form of epoch seconds (0 to YEAR_9999): `to_text` in a fifth of its time, for the clock that every
+    write asks."""
+    whole, micros = divmod(round(seconds * 1_000_000), 1_000_000)
+    return f"{_second_to_text(whole)}{micros // 1000:03d}Z"
+
+
+@lru_cache(maxsize=4)
+def _second_to_text(second: int) -> str:
+    return (datetime(1970, 1, 1) + timedelta(seconds=second)).isoformat() + "."
 
 
 def format_time(moment: datetime) -> str:

@@ -3,16 +3,18 @@ for a prompt, `.to_prompt()`. Times in results are aware datetimes."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self, runtime_checkable
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, Strict, ValidationError
 
 from istar_lite.errors import BadInput
 from istar_lite.frames import escape_frame, fence, indented, one_line
 from istar_lite.text import clean
-from istar_lite.values import as_int, as_real, plain
+from istar_lite.values import INTEGER_LIMIT, plain
 
 Status = Literal["active", "evicted", "superseded", "merged"]
 Ranking = Literal["balanced", "ebbinghaus"]
@@ -20,15 +22,24 @@ KINDS = ("turn", "atom", "episode", "profile", "message", "memory", "observation
 EMOTIONS = ("joy", "sadness", "anger", "fear", "surprise", "love", "neutral")
 
 
-def _cleaned(value: object) -> object:
-    return clean(value) if isinstance(value, str) else value
-
-
-# pydantic refuses texts with half an emoji in them, which hosts do have: they are mended first, as everywhere.
-Text = Annotated[str, BeforeValidator(_cleaned)]
 # pydantic takes True, 3.0 and "3" for the number 3: more likely a slip than a turn.
-Whole = Annotated[int, BeforeValidator(lambda value: as_int(value, "turn"))]
-Priority = Annotated[float, BeforeValidator(lambda value: as_real(value, "priority", low=0, high=100))]
+Whole = Annotated[int, Strict(), Field(ge=-INTEGER_LIMIT, lt=INTEGER_LIMIT)]
+Priority = Annotated[float, Strict(), Field(ge=0, le=100, allow_inf_nan=False)]
+
+
+def _mended(value: Any) -> Any:
+    """What hosts do have and pydantic refuses, in a form it takes: texts with half an emoji in them, numbers of other
+    libraries. Done after it refused, so that all others do not pay for it."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_mended, value)) if type(value) in (tuple, list) else value
+    if isinstance(value, (bool, int, float)):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return float(value) if isinstance(value, Decimal) or getattr(value, "ndim", None) == 0 else value
 
 
 class Record(BaseModel):
@@ -39,18 +50,27 @@ class Record(BaseModel):
     if not TYPE_CHECKING:  # type checkers keep pydantic's own signature
 
         def __init__(self, *values: Any, **named: Any) -> None:
-            names = list(type(self).model_fields)
-            if len(values) > len(names):
-                raise BadInput(type(self).__name__, f"takes {len(names)} values, {len(values)} were given")
+            if values:
+                named = {**self._by_name(values), **named}
             try:
-                super().__init__(**dict(zip(names, values, strict=False)), **named)
+                super().__init__(**named)
+            except ValidationError:
+                self._init_mended(named)
+
+        def _init_mended(self, named: dict[str, Any]) -> None:
+            try:
+                super().__init__(**{name: _mended(value) for name, value in named.items()})
             except ValidationError as error:
                 first = error.errors()[0]
-                cause = first.get("ctx", {}).get("error")
-                if isinstance(cause, BadInput):
-                    raise cause from None
                 field = ".".join(str(part) for part in first["loc"]) or type(self).__name__
                 raise BadInput(field, first["msg"]) from error
+
+        @classmethod
+        def _by_name(cls, values: tuple[Any, ...]) -> dict[str, Any]:
+            names = list(cls.model_fields)
+            if len(values) > len(names):
+                raise BadInput(cls.__name__, f"takes {len(names)} values, {len(values)} were given")
+            return dict(zip(names, values, strict=False))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: times as ISO text in UTC, tuples as lists."""
@@ -78,11 +98,11 @@ class TurnRecord(Record):
 
     turn: Whole
     reward: Any = None
-    reward_unit: Text = ""
+    reward_unit: str = ""
     events: Any = Field(default_factory=list)
     actions_taken: Any = Field(default_factory=list)
     extra: Any = Field(default_factory=dict)
-    text: Text | None = None
+    text: str | None = None
     occurred_at: Any = None
 
 
@@ -90,12 +110,12 @@ class Atom(Record):
     """Something that stood out. `id` is the user's key, unique within a run (None: `atom_id(turn, type)`);
     `priority` 0–100; `status` is set by the store."""
 
-    id: Text | None = None
+    id: str | None = None
     turn: Whole
-    type: Text
-    content: Text
+    type: str
+    content: str
     priority: Priority = 50.0
-    tags: tuple[Text, ...] = ()
+    tags: tuple[str, ...] = ()
     status: Status = "active"
 
 
@@ -132,18 +152,18 @@ class Profile(Record):
 class EpisodePromptContext(Record):
     """What the host tells the model for an episode: the valid phases, the domain, what happened, how to tell phases."""
 
-    phase_names: Sequence[Text]
-    domain_preamble: Text = ""
-    context_summary: Text = ""
-    phase_guidance: Text = ""
+    phase_names: Sequence[str]
+    domain_preamble: str = ""
+    context_summary: str = ""
+    phase_guidance: str = ""
 
 
 class RetroPromptContext(Record):
     """What the host tells the model for a retrospective."""
 
-    domain_preamble: Text = ""
-    outcome_summary: Text = ""
-    outcome_metric_name: Text = "reward"
+    domain_preamble: str = ""
+    outcome_summary: str = ""
+    outcome_metric_name: str = "reward"
 
 
 class Tick(Record):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from istar_lite.clock import Clock, format_time, parse_time
+from istar_lite.clock import YEAR_9999, Clock, epoch_to_text, format_time, parse_time
 from istar_lite.database import File
 from istar_lite.errors import BadInput
 from istar_lite.text import estimate_tokens
@@ -50,6 +50,8 @@ class Services:
     def now(self) -> str:
         """The present instant in its stored form, from the clock the host gave."""
         reading = self.clock()
+        if type(reading) is float and 0 <= reading < YEAR_9999:
+            return epoch_to_text(reading)
         if isinstance(reading, datetime) and reading.tzinfo is None:
             raise BadInput("clock", "gave a naive datetime; epoch seconds or an aware datetime is wanted")
         return format_time(parse_time(reading, "clock"))

@@ -366,7 +366,7 @@ def test_work_tries_a_failed_window_by_the_clock_or_at_once_when_forced(memory: 
 
 KILLED = """
     import os, sys
-    from istar_lite import Atom, Memory, TurnRecord, runs, tasks
+    from istar_lite import Atom, Memory, TurnRecord, atoms, tasks
 
     class Rules:
         def extract(self, window, existing):
@@ -376,12 +376,17 @@ KILLED = """
     path, where = sys.argv[1:]
     memory = Memory(path, embedder=None)
     agent = memory.agent("r", atom_extractor=Rules(), extract_every=3, max_atoms=100)
-    finish = tasks.finish
-    def killed(tx, task, now, **range):
-        if where == "before the mark" and task.last >= 6: os._exit(9)
-        finish(tx, task, now, **range)
-        if where == "before the commit" and task.last >= 6: os._exit(9)
-    tasks.finish = killed
+    record_done = tasks.record_done
+    def killed(tx, purpose, **range):
+        if where == "before the mark" and range["last"] >= 6: os._exit(9)
+        record_done(tx, purpose, **range)
+        if where == "before the atoms" and range["last"] >= 6: os._exit(9)
+    tasks.record_done = killed
+    as_kept = atoms._as_kept
+    def last(tx, new):
+        if where == "before the commit" and max(a.turn for a in new.values()) >= 6: os._exit(9)
+        return as_kept(tx, new)
+    atoms._as_kept = last
     newest = memory.db.execute("select coalesce(max(turn), 0) from turn").fetchone()[0]
     for number in range(newest + 1, 13):
         agent.record_turn(TurnRecord(number))
@@ -394,7 +399,8 @@ KILLED = """
 
 
 @pytest.mark.parametrize(
-    "where", ["extracting", "before the mark", "before the commit", "after recording", "after extracting"]
+    "where",
+    ["extracting", "before the mark", "before the atoms", "before the commit", "after recording", "after extracting"],
 )
 def test_killed_anywhere_the_next_process_skips_and_repeats_nothing(path: Path, where: str) -> None:
     script = [sys.executable, "-c", textwrap.dedent(KILLED), str(path)]
