@@ -1,0 +1,119 @@
+"""A scope that is kept up is the scope that would be read anew, whatever happened in between and whoever did it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from istar_lite import Memory
+from istar_lite.database import sqlite3
+from istar_lite.recall import loading
+from istar_lite.recall.loading import Place, Scopes
+from istar_lite.recall.scope import Scope
+from istar_lite.testing import FixedClock, WordEmbedder
+
+STEPS = st.lists(
+    st.sampled_from(
+        (
+            "insert into message (session, content, speaker) values (1, 'one more', 'Ann')",
+            "insert into message (session, content, speaker) values (2, 'elsewhere', 'Bob')",
+            "insert into message (session, content, position) values (1, 'in between', 2)",
+            "insert into memory (text) values ('a fact')",
+            "insert into memory (namespace, text) values (2, 'a fact of another')",
+            "update message set content = content || ', edited' where id % 3 = 0",
+            "update message set session = 3 - session where id = 2",
+            "update memory set status = 'superseded' where id % 2 = 0",
+            "update memory set expires_at = '2030-01-01T00:00:00.000Z' where id = 1",
+            "delete from message where id = (select max(id) from message)",
+            "delete from memory where id % 5 = 1",
+            "update message set id = id + 1000 where id = (select max(id) from message)",
+            "settle",
+            "look",
+        )
+    ),
+    max_size=12,
+)
+
+
+def told(scope: Scope, model: int) -> dict[str, object]:
+    """All that ranking reads of a scope, in a form that does not depend on how it came about."""
+    before, after = scope.links()
+    held = scope.vectors.get(model)
+    vectors = {} if held is None else {
+        int(scope.ids[at]): held.rows[number].tolist() for number, at in enumerate(held.owner.tolist()) if at >= 0
+    }  # fmt: skip
+    return {
+        "ids": scope.ids.tolist(),
+        "kinds": [scope.kinds[kind] for kind in scope.kind],
+        "speakers": [None if speaker < 0 else scope.speakers[speaker] for speaker in scope.speaker],
+        "columns": [
+            np.asarray(column).tolist()
+            for column in (scope.session, scope.position, scope.day, scope.length, scope.status, scope.expires)
+        ],
+        "before": [int(scope.ids[at]) if at >= 0 else None for at in before],
+        "after": [int(scope.ids[at]) if at >= 0 else None for at in after],
+        "vectors": vectors,
+    }
+
+
+@settings(max_examples=40)
+@given(STEPS)
+def test_a_scope_kept_up_equals_one_read_anew(tmp_path_factory: pytest.TempPathFactory, steps: list[str]) -> None:
+    path = tmp_path_factory.mktemp("scope") / "a.db"
+    with Memory(path, embedder=WordEmbedder(8), clock=FixedClock()) as memory:
+        memory.remember_many(["first", "second"])
+        memory.in_namespace("other").remember("not mine")
+        memory.db.execute("insert into session (name) values ('one'), ('two')")
+        memory.db.execute("insert into message (session, content) values (1, 'hello'), (1, 'there'), (2, 'you')")
+        memory.db.conn.commit()
+        memory.status()
+        services = memory._services
+        ((_, model),) = services.embedding.usable(services.file.reader())
+        kept = {place: Scopes() for place in (Place(1), Place(1, (1,)), Place(1, (1, 2)))}
+        shell = sqlite3.connect(path)
+
+        def look() -> None:
+            for place, scopes in kept.items():
+                known, _ = scopes.get(services.file.reader(), place, [model])
+                fresh, _ = Scopes().get(services.file.reader(), place, [model])
+                assert told(known, model.id) == told(fresh, model.id)
+
+        look()
+        for step in steps:
+            if step == "look":
+                look()
+            elif step == "settle":
+                memory.status()
+            else:
+                shell.execute(step)
+                shell.commit()
+        shell.close()
+        look()
+
+
+def test_few_changes_are_taken_in_without_reading_the_scope(
+    tmp_path: Path, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Memory(tmp_path / "a.db", embedder=None, clock=clock) as memory:
+        memory.remember_many([f"fact {at}" for at in range(50)])
+        memory.search("fact")
+        monkeypatch.setattr(loading, "_load", lambda *_: pytest.fail("the scope was read anew"))
+        memory.remember("fact 51")
+        memory.db.execute("update memory set text = 'fact 3 again' where id = 4")
+        memory.db.execute("delete from memory where id = 9")
+        memory.db.conn.commit()
+        found = {hit.id for hit in memory.search("fact", k=100)}
+        assert found == set(range(1, 52)) - {9}
+
+
+def test_scopes_that_were_not_asked_for_long_are_let_go(tmp_path: Path, clock: FixedClock) -> None:
+    with Memory(tmp_path / "a.db", embedder=None, clock=clock) as memory:
+        for number in range(loading.KEPT + 5):
+            memory.in_namespace(f"n{number}").remember("fact")
+            memory.in_namespace(f"n{number}").search("fact")
+        assert memory._services.scopes is not None
+        assert len(memory._services.scopes._kept) == loading.KEPT
