@@ -30,6 +30,7 @@ HEAD = 3  # words by which candidates are looked up
 _CJK = "⺀-⻿々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ"
 _WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
+_MARKS = re.compile(r"[.!?…。！？]*")
 _LETTER = re.compile(r"[^\W\d_]")
 # What may stand before or behind a sentence: nothing, a line break, another sentence's end, marks of lists and quotes.
 _BEFORE = re.compile(r"(?:^|[\n.!?…。！？:;|>)\]\"'“”‘’«»*•·–—-])[\s\"'“”‘’«»*•·_>|([{–—-]*$")
@@ -87,7 +88,8 @@ class Sentences:
         while at < len(tokens):
             length = self._longest(text, tokens, plain, at)
             if length:
-                found.append((tokens[at].start, tokens[at + length - 1].end))
+                end = tokens[at + length - 1].end
+                found.append((tokens[at].start, end + len(_MARKS.match(text, end).group())))  # type: ignore[union-attr]
             at += max(length, 1)
         return found
 
