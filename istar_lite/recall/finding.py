@@ -130,7 +130,7 @@ class _Search:
         """Which documents pass every filter. With `as_of`: what held on that day, whatever became of it since."""
         request = self.request
         now = _julian_day(request.as_of or self.services.now())
-        passes = np.ones(len(scope), bool)
+        passes = scope.length > 0  # one without text (a hidden thought, an item that is not indexed) says nothing
         if request.as_of is not None:
             passes &= (scope.day <= now) & (scope.ended > now) & (scope.expires > now)
         elif request.statuses is not None:
@@ -319,6 +319,7 @@ class _Search:
             return {tag[0] for tag in found}
 
         return [
+            ("it holds no text", lambda row: row["text"] != ""),
             ("it belongs to another namespace", lambda row: row["namespace"] == place.namespace),
             ("it is of another session", lambda row: place.sessions is None or row["session"] in place.sessions),
             ("its kind was not asked for", lambda row: request.kinds is None or row["kind"] in request.kinds),
