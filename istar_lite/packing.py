@@ -19,6 +19,7 @@ from istar_lite import exchanges, memories, places, recall
 from istar_lite.clock import format_time
 from istar_lite.frames import escape_frame, fence, one_line
 from istar_lite.models import ContextBlock
+from istar_lite.recall.query import STOP_WORDS
 from istar_lite.text import is_blank, normalise
 from istar_lite.trail import Handed, write_trail
 from istar_lite.values import as_int, as_name, as_text
@@ -290,25 +291,26 @@ def excerpt(text: str, query: str, length: int) -> str:
     if length < 3:
         return ""
     room = length - 2
-    start = _best_start(text, set(_WORD.findall(query.casefold())), room)
+    start = _best_start(text, set(_WORD.findall(query.casefold())) - STOP_WORDS, room)
     piece = text[start : start + room].strip()
     return ("…" if start else "") + piece + ("…" if start + room < len(text) else "")
 
 
-def _best_start(text: str, words: set[str], room: int) -> int:
+def _best_start(text: str, wanted: set[str], room: int) -> int:
+    """Where to begin so that most different words of the query stand in the first three quarters. Of places that are
+    equal the last: it begins with a word that counts, not with filler before it."""
     places_of = [
         (match.start(), match.group().casefold())
         for match in _WORD.finditer(text)
-        if match.group().casefold() in words and len(match.group()) > 2
+        if match.group().casefold() in wanted
     ]
-    best, start = 0, 0
-    last = 0
+    best, start, last = 0, 0, 0
     within: Counter[str] = Counter()
     for begin, word in places_of:
         while last < len(places_of) and places_of[last][0] < begin + room * 3 // 4:
             within[places_of[last][1]] += 1
             last += 1
-        if len(+within) > best:
+        if len(+within) >= best:
             best, start = len(+within), begin
         within[word] -= 1
     start = max(0, min(start - room // 4, len(text) - room)) if best else 0
