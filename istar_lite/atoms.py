@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -204,8 +205,9 @@ def _write(services: Services, due: _Due, found: _Found) -> list[Atom]:
         if not _is_unchanged(tx, due) or not _mark_done(services, tx, due, now):
             return []
         new = {}
+        times = _Times(due)
         for atom in _not_forgotten(tx, session, found.atoms):
-            row = _insert(tx, session, atom, _time_of(due, atom), now)
+            row = _insert(tx, session, atom, times.of(atom.turn), now)
             if row is not None:
                 new[row] = atom
         if found.state != due.state:
@@ -220,10 +222,16 @@ def _not_forgotten(tx: sqlite3.Connection, session: int, found: Sequence[Atom]) 
     return [atom for atom in found if not tombstones.is_forgotten(tx, owner, atom.content)]
 
 
-def _time_of(due: _Due, atom: Atom) -> str:
-    """When an atom came to be: at its turn, or at the last one before it."""
-    rows: Sequence[sqlite3.Row] = [row for row in (*due.seen, *due.rows) if row["turn"] <= atom.turn]
-    return str((rows or due.rows)[-1]["occurred_at"])
+class _Times:
+    """When an atom came to be: at its turn, else at the last one before it, else at the end of the window."""
+
+    def __init__(self, due: _Due) -> None:
+        rows = [*due.seen, *due.rows]
+        self._turns = [row["turn"] for row in rows]
+        self._times = [str(row["occurred_at"]) for row in rows]
+
+    def of(self, turn: int) -> str:
+        return self._times[bisect_right(self._turns, turn) - 1]  # -1, the last one, when it lies before all
 
 
 def _insert(tx: sqlite3.Connection, session: int, atom: Atom, occurred_at: str, now: str) -> int | None:

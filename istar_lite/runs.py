@@ -176,18 +176,20 @@ def atoms(
 ) -> list[Atom]:
     """Atoms that are not stale: in the order of their turns, or the `weightiest` n by priority, or the `newest` n (in
     the order of their turns). `status` None is any; `after`/`until` bound the turn."""
-    order = "priority desc, turn desc, id desc" if weightiest is not None else "turn desc, id desc"
-    limit = weightiest if weightiest is not None else -1 if newest is None else newest
+    # Only the literal status and the order of priorities find the index of the working set; by turns, SQLite would walk
+    # through all atoms that the run ever had.
+    working_set = "status = 'active'" if status == "active" else "(?2 is null or status = ?2)"
     rows = connection.execute(
-        "select key, turn, type, content, priority, status,"
+        "select id, key, turn, type, content, priority, status,"
         " (select json_group_array(tag) from tag where kind = 'atom' and row = atom.id) as tags"
-        " from atom where session = ?1 and stale = 0"
-        " and (?2 is null or status = ?2) and (?3 is null or turn > ?3) and (?4 is null or turn <= ?4)"
-        f" order by {order} limit ?5",
-        (session, status, after, until, limit),
+        f" from atom where session = ?1 and {working_set} and stale = 0"
+        " and (?3 is null or turn > ?3) and (?4 is null or turn <= ?4)"
+        " order by priority desc, turn desc, id desc limit ?5",
+        (session, status, after, until, -1 if weightiest is None else weightiest),
     ).fetchall()
-    found = [as_atom(row) for row in rows]
-    return found if weightiest is not None else found[::-1]
+    if weightiest is None:
+        rows.sort(key=lambda row: (row["turn"], row["id"]))
+    return [as_atom(row) for row in (rows if newest is None else rows[-newest:])]
 
 
 def as_atom(row: sqlite3.Row) -> Atom:

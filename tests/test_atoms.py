@@ -10,9 +10,11 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from istar_lite import AgentMemory, Atom, BadInput, Memory, TurnRecord, atom_id, places, tombstones
@@ -252,6 +254,18 @@ def test_finding_nothing_is_a_result_and_not_asked_again(memory: Memory, nothing
     run(memory.agent("r", atom_extractor=extractor), 1, 15)
     assert len(extractor.windows) == 1
     assert memory.status().by_purpose == {}
+
+
+@pytest.mark.parametrize("priority", [Decimal("7"), np.float32(7), np.int64(7), 7])
+def test_numbers_of_any_library_are_a_priority(priority: Any) -> None:
+    assert Atom(turn=np.int32(1), type="t", content="c", priority=priority).priority == 7.0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("priority", [True, "7", -0.1, 100.1, float("nan"), None, np.array([1.0, 2.0])])
+def test_what_is_no_priority_is_refused(priority: Any) -> None:
+    with pytest.raises(BadInput) as caught:
+        Atom(turn=1, type="t", content="c", priority=priority)
+    assert caught.value.field == "priority"
 
 
 def test_half_an_emoji_in_an_atom_is_mended(memory: Memory) -> None:
