@@ -138,8 +138,8 @@ class _Store:
         puts: dict[tuple[Labels, str], int] = {}
         for at, op in enumerate(plan.ops):
             if isinstance(op, PutOp):
-                puts.pop((op.namespace, op.key), None)
-                puts[(op.namespace, op.key)] = at
+                puts.pop((tuple(op.namespace), op.key), None)
+                puts[(tuple(op.namespace), op.key)] = at
         writes = bool(puts) or (
             self._refreshes and any(isinstance(op, GetOp | SearchOp) and op.refresh_ttl for op in plan.ops)
         )
