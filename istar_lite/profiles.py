@@ -270,11 +270,26 @@ def _write_file(path: Path, text: str) -> Path:
 def drain(services: Services, namespace: str, *, limit: int | None = None, force: bool = False) -> Flow[int]:
     """Writes the retrospectives that are due or stale; how many were done."""
     done = 0
+    if not services.file.read_only:
+        _drop_unfounded(services, namespace)
     for run, profile_id in _waiting(services, namespace, force):
         classifier = runs.choose(services, run, "retro", RewardOutcome())
         if classifier is not None and (limit is None or done < limit):
             done += (yield from summarise(services, run, classifier, profile_id)) is not None
     return done
+
+
+def _drop_unfounded(services: Services, namespace: str) -> None:
+    """Stale retrospectives of runs that have no turn left rest on nothing, and cannot be told anew: they go."""
+    unfounded = (
+        "namespace = (select id from namespace where name = ?) and stale = 1 and session is not null"
+        " and not exists (select 1 from turn where turn.session = profile.session)"
+    )
+    connection = services.file.reader()
+    if connection.execute(f"select 1 from profile where {unfounded} limit 1", (namespace,)).fetchone() is None:
+        return
+    with services.file.write() as tx:
+        tx.execute(f"delete from profile where {unfounded}", (namespace,))
 
 
 def _waiting(services: Services, namespace: str, force: bool) -> list[tuple[Run, str]]:

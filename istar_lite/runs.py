@@ -72,10 +72,11 @@ def newest_turn(connection: sqlite3.Connection, run: Run) -> tuple[int | None, i
 
 
 def names(connection: sqlite3.Connection, namespace: str) -> list[str]:
-    """The runs of a namespace that hold turns, oldest first."""
+    """The runs of a namespace that hold turns or episodes, oldest first."""
     rows = connection.execute(
         "select session.name from session join namespace on namespace.id = session.namespace where namespace.name = ?"
-        " and session.kind = 'run' and exists (select 1 from turn where turn.session = session.id) order by session.id",
+        " and session.kind = 'run' and (exists (select 1 from turn where turn.session = session.id)"
+        " or exists (select 1 from episode where episode.session = session.id)) order by session.id",
         (namespace,),
     )
     return [str(row[0]) for row in rows]

@@ -203,6 +203,19 @@ def test_a_retrospective_over_a_stale_episode_is_not_handed_out_until_it_is_told
     assert memory.status().by_purpose == {}
 
 
+def test_a_retrospective_of_a_run_without_turns_goes(opened: Open) -> None:
+    memory = opened(ScriptedLLM({"episode": "[CALM | T1-T3]\nAll calm.", "retro": retro()}))
+    agent = played(memory, episode_every=3)
+    agent.update_episode(6)
+    agent.summarise_run("p")
+    memory.db.execute("delete from turn")
+    memory.db.conn.commit()
+    memory.work()
+    for table in ("atom", "episode", "profile", "profile_rule", "document"):
+        assert memory.db.execute(f"select count(*) from {table}").fetchone()[0] == 0
+    assert memory.db.execute("select count(*) from due_work").fetchone()[0] == 0
+
+
 # --- files --------------------------------------------------------------------------------------------------------
 
 
