@@ -12,11 +12,11 @@ _MESSAGE = re.compile(r"^\*\*(?P<who>[^*(]+?)(?: \((?P<time>\d\d:\d\d)\))?\*\*:?
 
 
 def observed(messages: Sequence[dict[str, str]]) -> str:
-    """An observer's answer: one line for each message, every fifth of them critical, and two hints."""
+    """An observer's answer: a short line for each message, every fifth of them critical, and two hints."""
     asked = messages[-1]["content"].split("Messages:\n", 1)[1]
     lines, newest = [], ""
     for at, found in enumerate(_MESSAGE.finditer(asked)):
-        newest = " ".join(found["text"].split()[:12])
+        newest = " ".join(found["text"].split()[:2])
         lines.append(f"* {'!' if at % 5 == 0 else '-'} ({found['time'] or '00:00'}) {found['who']} said {newest}")
     if not lines:
         lines = ["* - (00:00) more of a long text went by"]

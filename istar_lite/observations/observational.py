@@ -74,7 +74,7 @@ class ObservationalMemory:
         config: ObservationConfig | None = None,
         background: BackgroundKind = "thread",
     ) -> None:
-        budgets = make_budgets(context_window, utility_window, config or ObservationConfig())
+        budgets = make_budgets(context_window, utility_window, ObservationConfig() if config is None else config)
         if background not in BACKGROUNDS:
             raise BadInput("background", f"{background!r} is none of 'thread', 'async', None")
         self._services = services

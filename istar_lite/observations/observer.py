@@ -69,7 +69,7 @@ def plan(watch: Watch, session: int, messages: Sequence[Spoken]) -> list[Chunk]:
     place = {identity: at for at, identity in enumerate(order)}
     limit = _call_limit(watch, connection, session)
     chunks: list[list[Unit]] = []
-    for unit in units(messages):
+    for unit in units(messages, open_end=rows.is_newest(connection, session, messages[-1])):
         if unit.pending:
             continue
         for run in _runs(unit, place):

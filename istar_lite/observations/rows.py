@@ -258,6 +258,12 @@ def log(connection: sqlite3.Connection, session: int) -> Log:
     )
 
 
+def is_newest(connection: sqlite3.Connection, session: int, message: Spoken) -> bool:
+    """Whether nothing was said after it."""
+    row = connection.execute("select max(position) from message where session = ?", (session,)).fetchone()
+    return row[0] is not None and message.position >= int(row[0])
+
+
 def tool_names(connection: sqlite3.Connection, session: int) -> dict[str, str]:
     """Id of a tool call → name of its tool, from the newest messages with parts."""
     names: dict[str, str] = {}

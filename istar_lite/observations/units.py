@@ -56,20 +56,25 @@ class Unit:
         return self.messages[-1].id
 
 
-def units(messages: Sequence[Spoken]) -> list[Unit]:
-    """`messages` (in order) as units, in order."""
+def units(messages: Sequence[Spoken], *, open_end: bool = True) -> list[Unit]:
+    """`messages` (in order) as units, in order. `open_end`: the conversation ends with them, so that a result may
+    still come; where others follow, nobody waits."""
     reach = list(range(len(messages)))  # for each message: the last one it must stay with
     open_calls: dict[str | None, list[int]] = {}
+    answered = False
     for at, message in enumerate(messages):
         calls, results = tool_ids(message.parts, message.role)
         if not calls and not results and not (message.parts is None and message.role in ("tool", "function")):
             open_calls.clear()  # whoever speaks ends the wait: what was not answered by then never will be
             continue
+        if calls and answered:
+            open_calls.clear()  # so does the next round of calls
+        answered = bool(results) or not calls
         for result in results or ([None] if not calls else []):
             _answer(open_calls, result, at, reach)
         for call in calls:
             open_calls.setdefault(call, []).append(at)
-    waiting = [at for places in open_calls.values() for at in places]
+    waiting = [at for places in open_calls.values() for at in places] if open_end else []
     return list(_joined(messages, reach, min(waiting, default=None)))
 
 

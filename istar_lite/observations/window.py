@@ -34,7 +34,6 @@ _PREAMBLE = (
     "Where two lines differ, the later one holds."
 )
 _RECALL = "The tool `recall` finds the exact words of anything that was said."
-_NOTE_TOKENS = 60  # what the line about left-out messages may cost
 _LEAST_SHARE = 0.25  # of the room, for the newest exchange when the log would take more
 _LEAST_ROOM = 0.01  # of the window, however much the host says it needs itself
 
@@ -103,7 +102,8 @@ def head_message(log: rows.Log, *, recall: bool, without: int = 0, left_out: int
     """The observation message; None when there is nothing to say. `without`: how many of the oldest entries of the
     log there is no room for."""
     shown = log.entries[without:]
-    if not shown and not left_out and not (log.current_task or log.suggested_response):
+    hints = log.current_task or log.suggested_response
+    if not (shown or left_out or hints or (recall and log.observations)):
         return None
     lines = [_PREAMBLE, *([_RECALL] if recall else [])]
     if without:
@@ -246,30 +246,36 @@ def _count(watch: Watch, message: dict[str, Any] | None) -> int:
 
 
 def _fit(watch: Watch, view: View, room: int, pinned: int) -> Shown:
-    """The newest exchange first (its prompt, its last unit), then the log, then what else there is, newest first."""
+    """What fits. The line that says how many messages are left out needs room too: if any are, it is fitted in."""
+    shown = _fitted(watch, view, room, pinned, left_out=0)
+    return shown if not shown.left_out else _fitted(watch, view, room, pinned, left_out=len(view.messages))
+
+
+def _fitted(watch: Watch, view: View, room: int, pinned: int, *, left_out: int) -> Shown:
+    """The newest exchange first (its prompt, its last unit), then the log, then what else there is, newest first.
+    `left_out`: as many messages are expected to be left out."""
     groups = units(view.messages)
     kept = _essential(view, groups)
     needed = sum(groups[at].tokens for at in kept)
     log_room = room - (needed if needed <= room * (1 - _LEAST_SHARE) else int(room * _LEAST_SHARE))
-    without = _entries_without_room(watch, view, log_room)
-    head = None if without is None else head_message(view.log, recall=view.recall, without=without)
-    head_size = _count(watch, head)
-    short = _cut_to_fit(watch, [message for at in sorted(kept) for message in groups[at].messages], room - head_size)
-    left = room - head_size - sum(short[one.id][1] for at in kept for one in groups[at].messages)
-    more = _that_fit(groups, kept, left)
-    if _raw_outside(groups, kept | more):
-        more = _that_fit(groups, kept, left - _NOTE_TOKENS)
-    kept |= more
+    without = _entries_without_room(watch, view, log_room, left_out)
+
+    def head(count: int) -> dict[str, Any] | None:
+        return None if without is None else head_message(view.log, recall=view.recall, without=without, left_out=count)
+
+    left = room - _count(watch, head(left_out))
+    short = _cut_to_fit(watch, [message for at in sorted(kept) for message in groups[at].messages], left)
+    left -= sum(tokens for _, tokens in short.values())
+    kept |= _that_fit(groups, kept, left)
     out = _raw_outside(groups, kept)
-    if out and without is not None:
-        head = head_message(view.log, recall=view.recall, without=without, left_out=len(out))
     tail = tuple(
         (message, short[message.id][0] if message.id in short else None)
         for at in sorted(kept)
         for message in groups[at].messages
     )
     size = sum(one.tokens if cut is None else _count(watch, cut) for one, cut in tail)
-    return Shown(view.pinned, head, tail, out, pinned + _count(watch, head) + size, view.log)
+    opening = head(len(out))
+    return Shown(view.pinned, opening, tail, out, pinned + _count(watch, opening) + size, view.log)
 
 
 def _raw_outside(groups: Sequence[Unit], kept: set[int]) -> tuple[Spoken, ...]:
@@ -287,12 +293,11 @@ def _essential(view: View, groups: Sequence[Unit]) -> set[int]:
     return {holding, len(groups) - 1}
 
 
-def _entries_without_room(watch: Watch, view: View, room: int) -> int | None:
+def _entries_without_room(watch: Watch, view: View, room: int, left_out: int) -> int | None:
     """How many of the oldest entries must go so that the rest, each whole, fits; None: not even the frame does."""
-    if view.head_tokens <= room:
-        return 0
-    for without in range(1, len(view.log.entries) + 1):
-        if _count(watch, head_message(view.log, recall=view.recall, without=without)) <= room:
+    for without in range(len(view.log.entries) + 1):
+        head = head_message(view.log, recall=view.recall, without=without, left_out=left_out)
+        if _count(watch, head) <= room:
             return without
     return None
 

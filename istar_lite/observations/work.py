@@ -28,7 +28,9 @@ def queue_due(watch: Watch, session: int, utilisation: float) -> None:
     with services.file.write() as tx:
         interval = watch.budgets.interval(utilisation)
         if rows.waiting_tokens(tx, session)[0] >= interval and not claims.in_flight(tx, session, "observe", now):
-            settled = [unit for unit in units(rows.raw(tx, session)) if not unit.pending]
+            waiting = rows.raw(tx, session)
+            open_end = bool(waiting) and rows.is_newest(tx, session, waiting[-1])
+            settled = [unit for unit in units(waiting, open_end=open_end) if not unit.pending]
             if settled and sum(unit.tokens for unit in settled) >= interval:
                 claims.queue(services, tx, "observe", session, settled[0].first, settled[-1].last)
         log = reflector.readable(tx, session)
