@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from istar_lite import sealing
-from istar_lite.driver import sqlite3
+from istar_lite.driver import DAMAGE, sqlite3
 from istar_lite.errors import FileDamaged, IstarError, ReadOnly
-from istar_lite.migrations import latest_version, missing_columns, reference
+from istar_lite.migrations import base_tables, columns, latest_version, missing_columns, reference
 from istar_lite.models import KINDS
 from istar_lite.text import digest
 
@@ -98,7 +98,7 @@ def _guarded(name: str, one: Check, connection: sqlite3.Connection) -> list[Prob
     try:
         for problem in one(connection):
             found.append(problem)
-    except (sqlite3.DatabaseError, FileDamaged) as error:
+    except (*DAMAGE, FileDamaged) as error:
         found.append(Problem(f"{name}: cannot be read ({error})"))
     if len(found) > SHOWN:
         repair_ = found[0].repair
@@ -237,6 +237,25 @@ def _digests(connection: sqlite3.Connection) -> Iterator[Problem]:
             yield Problem(f"memory {row}: its digest is not that of its text", "digests")
 
 
+def _times(connection: sqlite3.Connection) -> Iterator[Problem]:
+    """Times are in the one stored form, in which text order is time order."""
+    for table, column in _time_columns():
+        for row, value in connection.execute(f"select id, {column} from {table} where {_ODD.format(column)}"):
+            yield Problem(f"{table} {row}: {column} {value!r} is not written as 2026-01-02T03:04:05.678Z", "times")
+
+
+_ODD = "{0} is not null and {0} not glob '####-[01]#-[0-3]#T[0-2]#:[0-5]#:[0-5]#.###Z'".replace("#", "[0-9]")
+
+
+def _time_columns() -> list[tuple[str, str]]:
+    return [
+        (table, column)
+        for table in base_tables()
+        for column in columns(table)
+        if table != "document" and (column.endswith("_at") or column == "claimed_until")
+    ]
+
+
 CHECKS: dict[str, Check] = {
     "file": _pages,
     "schema": _declared,
@@ -248,6 +267,7 @@ CHECKS: dict[str, Check] = {
     "settings": _settings,
     "caps": _caps,
     "digests": _digests,
+    "times": _times,
 }
 
 
@@ -260,7 +280,7 @@ def _full_text(file: File) -> list[Problem]:
             return found
         with file.write() as tx:
             tx.execute("insert into document_fts (document_fts, rank) values ('integrity-check', 1)")
-    except (FileDamaged, sqlite3.DatabaseError) as error:
+    except (*DAMAGE, FileDamaged) as error:
         return [Problem(f"full text: the index is out of step with the search rows ({error})", "full text")]
     except IstarError as error:
         return [Problem(f"full text: cannot be checked ({error})", "full text")]
@@ -361,7 +381,7 @@ def _mend_documents(tx: sqlite3.Connection) -> None:
 def _mend_full_text(tx: sqlite3.Connection) -> None:
     try:
         tx.execute("insert into document_fts (document_fts) values ('rebuild')")
-    except sqlite3.DatabaseError:
+    except DAMAGE:
         # The index itself is beyond reading: it is made anew. Its triggers belong to `document` and stay.
         sql = next(sql for name, sql in _derived() if name == "document_fts")
         tx.execute("drop table document_fts")
@@ -407,7 +427,14 @@ def _mend_digests(tx: sqlite3.Connection) -> None:
     tx.executemany("update memory set digest = null where id = ?", wrong)
 
 
-BY_TRIGGERS = ("caps", "schema")  # repairs that let triggers do it, or make them
+def _mend_times(tx: sqlite3.Connection) -> None:
+    """What SQLite reads as a time gets the stored form; what it does not is left to whoever wrote it."""
+    for table, column in _time_columns():
+        stored = f"strftime('%Y-%m-%dT%H:%M:%fZ', {column})"
+        tx.execute(f"update {table} set {column} = {stored} where {_ODD.format(column)} and {stored} is not null")
+
+
+BY_TRIGGERS = ("caps", "schema", "times")  # repairs that let triggers do it, or make them
 
 REPAIRS: dict[str, Callable[[sqlite3.Connection], None]] = {
     "schema": _mend_schema,
@@ -420,4 +447,5 @@ REPAIRS: dict[str, Callable[[sqlite3.Connection], None]] = {
     "links": _mend_links,
     "caps": _mend_caps,
     "digests": _mend_digests,
+    "times": _mend_times,
 }

@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from numbers import Real
 
-from istar_lite.errors import BadInput
+from istar_lite.errors import BadInput, FileDamaged
 
 Instant = datetime | date | str | float | int
 Clock = Callable[[], float | datetime]
@@ -92,8 +92,13 @@ def format_time(moment: datetime) -> str:
 
 
 def from_text(stored: str) -> datetime:
-    """The aware UTC datetime of a stored time."""
-    return datetime.fromisoformat(stored)
+    """The aware UTC datetime of a stored time. One that a shell wrote in SQLite's own form (without an offset) is UTC;
+    what is no time at all raises `FileDamaged`."""
+    try:
+        moment = datetime.fromisoformat(stored)
+    except (TypeError, ValueError) as error:
+        raise FileDamaged(f"{stored!r} is no time; `istar-lite check` names the row") from error
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def epoch(stored: str) -> float:

@@ -16,8 +16,10 @@ from typing import Literal
 
 from istar_lite.driver import (
     BUSY_SECONDS,
+    DAMAGE,
     ReaderConnection,
     add_missing_functions,
+    as_text,
     driver,
     load_vectors,
     sqlite3,
@@ -186,7 +188,7 @@ class File:
             if state != "ours":
                 migrate(self._writer(), self.path)
             self._verify()
-        except sqlite3.Error as error:
+        except DAMAGE as error:
             raise translate(error, self.path) from error
 
     def _verify(self) -> None:
@@ -231,6 +233,7 @@ class File:
         if isinstance(connection, ReaderConnection):
             connection.path = self.path
         connection.row_factory = sqlite3.Row
+        connection.text_factory = as_text
         connection.execute("pragma foreign_keys = on")
         connection.execute("pragma recursive_triggers = on")
         connection.execute("pragma temp_store = memory")
@@ -249,7 +252,7 @@ class File:
             return known[1]
         try:
             connection = self._connect_reader()
-        except sqlite3.Error as error:
+        except DAMAGE as error:
             raise translate(error, self.path) from error
         with self._connections.lock:
             if self.closed:
@@ -297,7 +300,7 @@ class File:
         connection.execute("begin")
         try:
             yield connection
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise translate(error, self.path) from error
         finally:
             if connection.in_transaction:
@@ -348,7 +351,7 @@ class File:
             except BaseException:
                 writer.close()
                 raise
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise translate(error, self.path) from error
         self._connections.writer = writer
         self._in_wal = True
@@ -370,7 +373,7 @@ class File:
                     writer.execute("rollback")
         except sqlite3.IntegrityError:
             raise
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise translate(error, self.path) from error
         self._require_present()
         self._hold_down_log(writer)
@@ -457,7 +460,7 @@ class File:
                 with self._copying() as connection:
                     # As bytes: a name that is no UTF-8 cannot be bound as text.
                     connection.execute("vacuum into cast(? as text)", (os.fsencode(draft),))
-            except sqlite3.Error as error:
+            except DAMAGE as error:
                 raise translate(error, goal) from error
         return goal
 

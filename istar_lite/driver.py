@@ -25,7 +25,15 @@ else:
         import sqlite3
 
 BUSY_SECONDS = 10.0
+# What a damaged file raises. A message of SQLite's may quote bytes of the damage, which the driver cannot decode.
+DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 MATH = {"exp": math.exp, "ln": math.log, "sqrt": math.sqrt}
+
+
+def as_text(raw: bytes) -> str:
+    """Text of any tool comes out, with U+FFFD for what is no UTF-8: by default one such row would make every query
+    that meets it fail."""
+    return raw.decode("utf-8", "replace")
 
 
 def driver() -> str:
@@ -87,9 +95,9 @@ def add_missing_functions(connection: sqlite3.Connection) -> None:
         connection.create_function(name, 1, MATH[name], deterministic=True)
 
 
-def translate(error: sqlite3.Error, path: Path) -> IstarError:
+def translate(error: Exception, path: Path) -> IstarError:
     """Our error for one of SQLite's, naming the file."""
-    text = str(error)
+    text = "malformed" if isinstance(error, UnicodeDecodeError) else str(error)
     if "locked" in text or "busy" in text:
         return Busy(f"{path}: somebody else is writing, and waiting {BUSY_SECONDS:g} s did not help; try again")
     if "readonly" in text or "read-only" in text:
@@ -103,9 +111,9 @@ def translate(error: sqlite3.Error, path: Path) -> IstarError:
     return IstarError(f"{path}: {text}")
 
 
-def is_trouble_of_the_file(error: sqlite3.Error) -> bool:
+def is_trouble_of_the_file(error: Exception) -> bool:
     """Whether the file, its disk or its other users are at fault, not the statement: damage, I/O, locks."""
-    if type(error) is sqlite3.DatabaseError:  # damage is never one of the subclasses
+    if type(error) in DAMAGE:  # damage is never one of the subclasses
         return True
     text = str(error)
     return isinstance(error, sqlite3.OperationalError) and any(
@@ -121,21 +129,21 @@ class ReaderCursor(sqlite3.Cursor):
         """One row, or None."""
         try:
             return super().fetchone()
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise self._ours(error) from error
 
     def fetchall(self) -> list[object]:
         """All rows left."""
         try:
             return super().fetchall()
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise self._ours(error) from error
 
     def fetchmany(self, size: int | None = 256) -> list[object]:
         """The next rows, at most `size`."""
         try:
             return super().fetchmany(size)
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise self._ours(error) from error
 
     def __iter__(self) -> ReaderCursor:
@@ -144,10 +152,10 @@ class ReaderCursor(sqlite3.Cursor):
     def __next__(self) -> object:
         try:
             return super().__next__()
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise self._ours(error) from error
 
-    def _ours(self, error: sqlite3.Error) -> Exception:
+    def _ours(self, error: Exception) -> Exception:
         path = getattr(self.connection, "path", None)
         return translate(error, path) if path is not None and is_trouble_of_the_file(error) else error
 
@@ -162,7 +170,7 @@ class ReaderConnection(sqlite3.Connection):
         cursor: ReaderCursor = self.cursor(ReaderCursor)
         try:
             cursor.execute(sql, parameters)
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             if is_trouble_of_the_file(error):
                 raise translate(error, self.path) from error
             raise

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from istar_lite import checking
 from istar_lite.database import File, absolute_path, replacing
-from istar_lite.driver import sqlite3, translate
+from istar_lite.driver import DAMAGE, as_text, sqlite3, translate
 from istar_lite.errors import BadInput, FileDamaged, FileTooNew, IstarError
 from istar_lite.migrations import base_tables, latest_version, reference, table_names
 from istar_lite.models import Exported
@@ -61,7 +61,7 @@ def export(
             with open(draft, "w", encoding="utf-8", newline="\n") as out:
                 for line in reading.lines():
                     out.write(line + "\n")
-    except sqlite3.DatabaseError as error:
+    except DAMAGE as error:
         raise translate(error, path) from error
     return Exported(path=str(goal), rows=dict(reading.counts), lost=tuple(reading.lost))
 
@@ -70,7 +70,7 @@ def _lenient_connection(path: Path) -> sqlite3.Connection:
     """A connection that reads as much as it can: no schema error stops it, no text is undecodable."""
     connection = sqlite3.connect(path.as_uri() + "?mode=ro", uri=True, isolation_level=None)
     try:
-        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        connection.text_factory = as_text
         connection.execute("pragma writable_schema = on")
         connection.execute("begin")
         connection.execute("select 1 from sqlite_master").fetchone()
@@ -79,7 +79,7 @@ def _lenient_connection(path: Path) -> sqlite3.Connection:
         if path.with_name(path.name + "-wal").exists():
             raise
         connection = sqlite3.connect(path.as_uri() + "?mode=ro&immutable=1", uri=True, isolation_level=None)
-        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        connection.text_factory = as_text
         connection.execute("pragma writable_schema = on")
     except BaseException:
         connection.close()
@@ -129,7 +129,7 @@ class _Reading:
             return
         try:
             yield from self.connection.execute(what)
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             # No row number to jump by: the rest is read from the other end, as far as it goes.
             self.lost.append(f"{table}: rows in the middle cannot be read ({error})")
             yield from self._backwards(table, names)
@@ -143,7 +143,7 @@ class _Reading:
         ]
         order = ", ".join(f"{name} desc" for name in key)
         seen: list[tuple[Any, ...]] = []
-        with contextlib.suppress(sqlite3.DatabaseError):
+        with contextlib.suppress(*DAMAGE):
             for row in self.connection.execute(f"select {', '.join(names)} from {table} order by {order}"):
                 seen.append(tuple(row))
         yield from reversed(seen)
@@ -176,7 +176,7 @@ class _Reading:
         try:
             for row in self.connection.execute(what, (last, PAGE)):
                 rows.append(row)
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             return rows, str(error)
         return rows, None
 
@@ -204,7 +204,7 @@ class _Reading:
             row = self.connection.execute(
                 f"select * from {table} where rowid > ? order by rowid limit 1", (number,)
             ).fetchone()
-        except sqlite3.DatabaseError:
+        except DAMAGE:
             return False
         return row is not None
 

@@ -12,12 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from istar_lite.driver import BUSY_SECONDS, sqlite3, translate
+from istar_lite.driver import BUSY_SECONDS, DAMAGE, sqlite3, translate
 from istar_lite.errors import FileDamaged, FileTooNew, NotAMemoryFile, ReadOnly
 
 APPLICATION_ID = 0x69737472  # "istr"
 # The setting that holds the fingerprint of the schema whose columns were found right.
 CHECKED = "schema_checked"
+
+SMALLEST = 512  # bytes of a database of one page of the smallest size
 
 State = Literal["new", "old", "ours"]
 
@@ -81,12 +83,14 @@ def inspect_file(path: Path) -> State:
         return "new"
     if not os.access(path, os.R_OK):
         raise ReadOnly(f"{path}: cannot be read")
+    if 0 < size < SMALLEST:  # SQLite would take a few bytes for an empty file, and write over them
+        raise NotAMemoryFile(f"{path}: is not an SQLite database")
     if log > 0:
         _refuse_foreign_log(path, size)
     try:
         with contextlib.closing(_inspecting_connection(path)) as connection:
             return _inspect(connection, path)
-    except sqlite3.DatabaseError as error:
+    except DAMAGE as error:
         raise translate(error, path) from error
 
 

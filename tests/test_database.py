@@ -632,7 +632,7 @@ def open_files() -> int:
 def test_opening_and_closing_many_times_leaves_no_handle_and_no_thread(path: Path) -> None:
     fill(path)
     before, threads = open_files(), threading.active_count()
-    for number in range(200):
+    for number in range(60):
         file = File(path)
         if number % 2:
             add(file, f"memory {number}")
