@@ -48,6 +48,11 @@ class _Exchange:
     response: str
     occurred_at: str
     status: str
+    after_recall: int
+
+    def said(self, connection: sqlite3.Connection) -> str:
+        """What the user said in it, without what memory had handed out."""
+        return own_text.without(self.prompt, own_text.handed_out(connection, self.session, self.after_recall))
 
 
 # --- store ----------------------------------------------------------------------------------------------------
@@ -111,8 +116,9 @@ def _write(tx: sqlite3.Connection, session: int, prompt: str, response: str, at:
         for role, content in (("user", prompt), ("assistant", response))
     ]
     cursor = tx.execute(
-        "insert into exchange (session, prompt, response, key, occurred_at, recorded_at) values (?, ?, ?, ?, ?, ?)",
-        (session, *messages, key, at, now),
+        "insert into exchange (session, prompt, response, key, after_recall, occurred_at, recorded_at)"
+        " values (?, ?, ?, ?, ?, ?, ?)",
+        (session, *messages, key, own_text.newest_recall(tx), at, now),
     )
     id = int(cursor.lastrowid or 0)
     owner = _owner(tx, session)
@@ -228,7 +234,7 @@ def _extract_exchange(services: Services, namespace: str, id: int) -> Flow[list[
         )
         if task is None:
             return None
-        said = own_text.without(exchange.prompt, own_text.handed_out(tx, exchange.session))
+        said = exchange.said(tx)
         if not said or _goes_unread(tx, exchange):
             tasks.finish(tx, task, services.now())
             return []
@@ -238,8 +244,9 @@ def _extract_exchange(services: Services, namespace: str, id: int) -> Flow[list[
 def _find(connection: sqlite3.Connection, id: int) -> _Exchange | None:
     row = connection.execute(
         "select exchange.id, session.namespace as owner, exchange.session, exchange.prompt as prompt_id,"
-        " prompt.content as prompt, response.content as response, exchange.occurred_at, exchange.status"
-        " from exchange join session on session.id = exchange.session"
+        " prompt.content as prompt, response.content as response, exchange.occurred_at, exchange.status,"
+        " coalesce(after_recall, (select max(id) from recall where recalled_at <= exchange.recorded_at), 0)"
+        " as after_recall from exchange join session on session.id = exchange.session"
         " join message as prompt on prompt.id = exchange.prompt"
         " join message as response on response.id = exchange.response where exchange.id = ?",
         (id,),

@@ -192,10 +192,7 @@ def _merged(memory: Memory, namespace: str, text: str, folder: Path, before: dic
     other = folder / "other.db"
     with Memory(other, namespace, embedder=None) as second:
         second.remember(text)
-    merge = getattr(memory, "merge", None)
-    if merge is None:
-        return
-    merge(other)
+    memory.merge(other)
     yield _kept_away(memory, before, "merge", "memory")
 
 

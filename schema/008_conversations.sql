@@ -65,6 +65,7 @@ create table exchange (
   prompt integer not null references message (id) on delete cascade,
   response integer not null references message (id) on delete cascade,
   key text,                      -- the host's idempotency key
+  after_recall integer,          -- newest recall when it was stored: what was handed out later cannot be in it
   status text not null default 'active' check (status in ('active', 'evicted', 'superseded', 'merged')),
   ended_at text,
   ended_by text,

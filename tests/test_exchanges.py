@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from istar_lite import BadInput, Budget, Memory, UnusableAnswer
+from istar_lite.database import sqlite3
 from istar_lite.testing import AsyncScriptedLLM, FixedClock, ScriptedLLM
 
 DAY = 86400.0
@@ -57,7 +58,7 @@ def test_the_exchange_is_in_the_file_before_the_model_is_asked(path: Path, clock
     seen: list[tuple[int, str]] = []
 
     def look(messages: object) -> str:
-        with sqlite3.connect(path) as other:
+        with closing(sqlite3.connect(path)) as other:
             seen.extend(other.execute("select (select count(*) from exchange), state from task").fetchall())
         return answer()
 
@@ -430,7 +431,7 @@ def test_a_cancelled_store_keeps_the_exchange_due_and_leaves_no_lock(path: Path,
             storing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await storing
-            with sqlite3.connect(path, timeout=0) as other:
+            with closing(sqlite3.connect(path, timeout=0)) as other:
                 other.execute("begin immediate")
                 other.rollback()
             assert memory.status().due == 1

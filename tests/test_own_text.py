@@ -141,3 +141,39 @@ def test_only_the_last_fifty_recalls_are_remembered(path: Path, clock: FixedCloc
         known = own_text.handed_out(memory._services.file.reader(), 1)
         assert without("The first fact is about herons.", known) != ""
         assert without("Another fact tells of kettles.", known) == ""
+
+
+def test_what_was_handed_out_after_an_exchange_does_not_hide_what_it_said(path: Path, clock: FixedClock) -> None:
+    """An extraction that failed is made up for later, when recent pairs have handed the prompt out."""
+    late = json.dumps({"memories": [{"text": "The code word is heron."}]})
+    with Memory(path, embedder=None, clock=clock, llm=ScriptedLLM([RuntimeError("down"), late])) as memory:
+        memory.chat().store("the code word is heron", "ok")
+        assert memory.chat().retrieve("what is the code word").recent_pairs
+        memory.context("what is the code word", budget_tokens=300, session="default")
+        assert memory.work(force=True) == 1
+        assert [row.text for row in memory.list("memory")] == ["The code word is heron."]
+
+
+def test_who_says_the_same_again_is_heard_but_a_pasted_exchange_is_not(path: Path, clock: FixedClock) -> None:
+    llm = ScriptedLLM(default=learns_every_sentence)
+    with Memory(path, embedder=None, clock=clock, llm=llm) as memory:
+        chat = memory.chat()
+        chat.store("set the port to 22", "The port is 22 from now on.")
+        chat.store("set the port to 49222", "The port is 49222 from now on.")
+        (first, second) = chat.retrieve("ports").recent_pairs
+        asked = len(llm.calls)
+        pasted = f"User: {first.prompt}\nAssistant: {first.response}"
+        assert chat.store(pasted, "Yes.").memory_ids == ()
+        assert len(llm.calls) == asked
+        assert chat.store(first.prompt, "The port is 22 again.").memory_ids == (1,)
+        assert memory.get("memory", 1).mention_count == 2  # type: ignore[union-attr]
+        assert second.prompt == "set the port to 49222"
+
+
+def test_a_memory_that_was_replaced_since_is_news_when_it_is_said_again(path: Path, clock: FixedClock) -> None:
+    with Memory(path, embedder=None, clock=clock, llm=ScriptedLLM(default=learns_every_sentence)) as memory:
+        old = memory.remember("The ssh port is 22.")
+        memory.chat().retrieve("what is the ssh port")
+        memory.supersede(old.id, "The ssh port is 49222.")
+        told = memory.chat().store("The ssh port is 22.", "Noted.")
+        assert len(told.memory_ids) == 1 and told.memory_ids[0] not in (1, 2)

@@ -78,7 +78,8 @@ def _bring_exchanges(state: State, there: int, here: int) -> None:
         if prompt is None or response is None:
             state.refused += 1
             continue
-        theirs.append({**row, "session": here, "prompt": prompt, "response": response})
+        # Ids of recalls are those of their file; without one, times say what had been handed out before.
+        theirs.append({**row, "session": here, "prompt": prompt, "response": response, "after_recall": None})
     known = {_exchange_key(row) for row in ours}
     live = {_exchange_key(row) for row in (*ours, *theirs) if row["status"] == LIVE}
     live -= {_exchange_key(row) for row in (*ours, *theirs) if row["status"] not in (LIVE, "evicted")}

@@ -130,12 +130,14 @@ class _Search:
         """Which documents pass every filter. With `as_of`: what held on that day, whatever became of it since."""
         request = self.request
         now = _julian_day(request.as_of or self.services.now())
-        passes = scope.length > 0  # one without text (a hidden thought, an item that is not indexed) says nothing
+        # One without text (a hidden thought, an item that is not indexed) says nothing; a stale one says what may have
+        # been forgotten, whatever its status is.
+        passes = (scope.length > 0) & ~scope.stale
         if request.as_of is not None:
             passes &= (scope.day <= now) & (scope.ended > now) & (scope.expires > now)
         elif request.statuses is not None:
             wanted = [STATUSES.index(status) for status in request.statuses]
-            passes &= np.isin(scope.status, wanted) & ~scope.stale & (scope.expires > now)
+            passes &= np.isin(scope.status, wanted) & (scope.expires > now)
         if request.kinds is not None:
             passes &= np.isin(scope.kind, [at for at, kind in enumerate(scope.kinds) if kind in request.kinds])
         if request.since is not None:
@@ -334,7 +336,7 @@ class _Search:
                 ),
             ),
             ("its status was not asked for", lambda row: statuses is None or row["status"] in statuses),
-            ("it rests on something that was changed or forgotten", lambda row: statuses is None or not row["stale"]),
+            ("it rests on something that was changed or forgotten", lambda row: not row["stale"]),
             (
                 "it has expired",
                 lambda row: (
