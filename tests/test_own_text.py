@@ -155,7 +155,7 @@ def test_what_was_handed_out_after_an_exchange_does_not_hide_what_it_said(path: 
 
 
 def test_who_says_the_same_again_is_heard_but_a_pasted_exchange_is_not(path: Path, clock: FixedClock) -> None:
-    llm = ScriptedLLM(default=learns_every_sentence)
+    llm = ScriptedLLM(["[]", "[]", json.dumps({"memories": [{"text": "The port is 22."}]})])
     with Memory(path, embedder=None, clock=clock, llm=llm) as memory:
         chat = memory.chat()
         chat.store("set the port to 22", "The port is 22 from now on.")
@@ -166,7 +166,6 @@ def test_who_says_the_same_again_is_heard_but_a_pasted_exchange_is_not(path: Pat
         assert chat.store(pasted, "Yes.").memory_ids == ()
         assert len(llm.calls) == asked
         assert chat.store(first.prompt, "The port is 22 again.").memory_ids == (1,)
-        assert memory.get("memory", 1).mention_count == 2  # type: ignore[union-attr]
         assert second.prompt == "set the port to 49222"
 
 
