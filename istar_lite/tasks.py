@@ -316,7 +316,9 @@ def _record_call(
     with services.file.write() as tx:
         tx.execute(
             "insert into model_call (task, purpose, namespace, session, attempt, model, called_at, seconds, tokens_in,"
-            " tokens_out, outcome, error) values ((select id from task where id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " tokens_out, outcome, error) values ((select id from task where id = ?), ?,"
+            # Whoever asked may be gone by the time the answer comes.
+            " (select id from namespace where id = ?), (select id from session where id = ?), ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 task.id,
                 task.purpose,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def test_a_wrong_argument_is_named(memory: Memory, argument: str, value: Any) ->
     assert error.value.field == argument
 
 
-# --- what a turn's end begins -----------------------------------------------------------------------------------
+# --- what a turn's end begins ---------------------------------------------------------------------------------
 
 
 def test_nothing_is_observed_below_the_interval(opened: Callable[..., Memory]) -> None:
@@ -156,7 +157,7 @@ def test_a_call_without_its_result_waits_for_it(opened: Callable[..., Memory]) -
     assert memory.get("observation", 1)["last_message"] == said[-1].id
 
 
-# --- the context ------------------------------------------------------------------------------------------------
+# --- the context ----------------------------------------------------------------------------------------------
 
 
 def test_below_the_threshold_everything_is_as_it_was_said(opened: Callable[..., Memory]) -> None:
@@ -208,7 +209,7 @@ def test_without_anything_ready_the_observer_runs_now_and_the_input_is_split(ope
     assert len(events) >= 3, "each call holds at most 0.6 of the utility window"
     assert all(sum(message.tokens for message in event.messages) <= 600 for event in events)
     ranges = [(event.first_id, event.last_id) for event in events]
-    assert all(one[1] + 1 == other[0] for one, other in zip(ranges, ranges[1:], strict=False))
+    assert all(one[1] + 1 == other[0] for one, other in pairwise(ranges))
     assert contents(messages[1:]) == [newest.content]
 
 
@@ -315,7 +316,7 @@ def test_a_giant_message_in_parts_keeps_its_form(opened: Callable[..., Memory]) 
     assert observing.context().tokens < 1_800
 
 
-# --- the log ------------------------------------------------------------------------------------------------------
+# --- the log --------------------------------------------------------------------------------------------------
 
 
 def test_the_newest_chunk_that_has_any_hint_gives_both(opened: Callable[..., Memory]) -> None:
@@ -412,7 +413,7 @@ def test_what_memory_handed_out_is_not_observed_again(opened: Callable[..., Memo
     assert "stands for it" not in llm.calls[-1].last_user.split("Messages:")[1]
 
 
-# --- reflection ----------------------------------------------------------------------------------------------------
+# --- reflection -----------------------------------------------------------------------------------------------
 
 
 def reflecting(memory: Memory, **more: Any) -> Any:
@@ -519,7 +520,7 @@ def test_a_reflection_of_a_log_that_changed_meanwhile_is_dropped(opened: Callabl
     assert list(problems(memory.db.conn)) == []
 
 
-# --- what is edited and deleted, from any SQLite tool ------------------------------------------------------------------
+# --- what is edited and deleted, from any SQLite tool ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("pragma", ["on", "off"])
@@ -588,7 +589,7 @@ def test_restoring_a_reflection_that_was_superseded_brings_its_log_back(opened: 
     assert list(problems(memory.db.conn)) == []
 
 
-# --- reopening ---------------------------------------------------------------------------------------------------------
+# --- reopening ------------------------------------------------------------------------------------------------
 
 
 def test_reopening_asks_nobody_and_repeats_nothing(opened: Callable[..., Memory]) -> None:
@@ -620,7 +621,7 @@ def test_work_in_another_process_knows_the_budgets(opened: Callable[..., Memory]
     assert observing.state().tokens_raw == 0
 
 
-# --- parts -------------------------------------------------------------------------------------------------------------
+# --- parts ----------------------------------------------------------------------------------------------------
 
 
 def _openai_call(identity: str, name: str, arguments: str) -> dict[str, Any]:
@@ -748,7 +749,7 @@ def test_a_call_and_its_results_are_one_unit(conversation: Any, expected: Any, p
     assert [unit.first for unit in found if unit.pending] == pending
 
 
-# --- hosts with a list of their own -----------------------------------------------------------------------------------
+# --- hosts with a list of their own ---------------------------------------------------------------------------
 
 
 def test_transform_gives_what_to_send_and_says_what_was_dropped(opened: Callable[..., Memory]) -> None:
@@ -801,7 +802,7 @@ def test_transform_names_what_is_wrong(memory: Memory, messages: Any, utilisatio
     assert error.value.field == field
 
 
-# --- the recall tool --------------------------------------------------------------------------------------------------
+# --- the recall tool ------------------------------------------------------------------------------------------
 
 
 def test_the_recall_tool_finds_the_words_that_the_log_no_longer_holds(opened: Callable[..., Memory]) -> None:
@@ -863,7 +864,7 @@ def test_a_recall_that_comes_back_is_not_found_again(opened: Callable[..., Memor
     assert observing.recall_tool()("locker").count("my locker is 4711") == 1
 
 
-# --- what is stored gives no orders (R27) ------------------------------------------------------------------------------
+# --- what is stored gives no orders (R27) ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -887,7 +888,7 @@ def test_no_stored_text_closes_or_imitates_the_frame(opened: Callable[..., Memor
     assert observing.state().observations.count("wrote") == 1
 
 
-# --- state and views ---------------------------------------------------------------------------------------------------
+# --- state and views ------------------------------------------------------------------------------------------
 
 
 def test_state_and_view_tell_the_same(opened: Callable[..., Memory]) -> None:
@@ -919,7 +920,7 @@ def test_the_trail_names_the_log_that_went_into_a_prompt_once(opened: Callable[.
     assert rows == [{"kind": "observation", "id": 1}]
 
 
-# --- threads and loops -------------------------------------------------------------------------------------------------
+# --- threads and loops ----------------------------------------------------------------------------------------
 
 
 def test_a_thread_observes_while_the_host_goes_on(opened: Callable[..., Memory]) -> None:
@@ -1046,7 +1047,7 @@ def test_a_sync_call_inside_a_running_loop_works_and_waiting_there_says_what_to_
         assert "<observations>" in contents(observing.context())[0]
         talk(observing, 3)
         observing.turn_end()
-        with pytest.raises(Exception, match="await observing.await_"):
+        with pytest.raises(Exception, match=r"await observing\.await_"):
             observing.wait()
         assert await observing.await_(10)
 
@@ -1054,7 +1055,7 @@ def test_a_sync_call_inside_a_running_loop_works_and_waiting_there_says_what_to_
     assert observing.state().failed == 0
 
 
-# --- events ------------------------------------------------------------------------------------------------------------
+# --- events ---------------------------------------------------------------------------------------------------
 
 
 def test_a_handler_that_raises_is_logged_and_the_others_run(

@@ -65,8 +65,10 @@ def claim(
     if row is None:
         added = tasks.add(tx, purpose, namespace=namespace, session=session, first=first, last=last, now=now)
         row = tx.execute("select * from task where id = ?", (added,)).fetchone()
+    # The task keeps its whole range while one chunk of it is tried: what is not done of it stays due with it.
+    whole = (min(first, row["first"]), max(last, row["last"]))
     task = tasks.claim(
-        services, tx, purpose, namespace=namespace, session=session, first=first, last=last, task_id=row["id"]
+        services, tx, purpose, namespace=namespace, session=session, first=whole[0], last=whole[1], task_id=row["id"]
     )
     return None if task is None else (task, row)
 

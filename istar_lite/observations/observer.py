@@ -141,7 +141,7 @@ def _ask_and_write(
             tasks.release(services, task)
             claims.settle_observed(services, tx, session)
             return None
-        tasks.finish(tx, task, services.now())
+        tasks.finish(tx, task, services.now(), first=chunk.messages[0].id, last=chunk.messages[-1].id)
         tx.execute("update task set detail = null where id = ?", (task.id,))
         observation = rows.insert_observation(
             tx,
@@ -289,12 +289,21 @@ def cut_text(text: str, limit: int, count_tokens: Callable[[str], int]) -> Itera
     length = max(1, int(len(text) * limit / tokens))
     at = 0
     while at < len(text):
-        end = min(at + length, len(text))
-        if end < len(text):
-            line = max(text.rfind("\n", at, end), text.rfind(" ", end - length // 4, end))
-            end = line + 1 if line > at else end
+        end = _end_of_piece(text, at, length)
         yield text[at:end]
         at = end
+
+
+def _end_of_piece(text: str, at: int, length: int) -> int:
+    """Where a piece of at most `length` characters ends: after a line of its second half, else after a word."""
+    end = at + length
+    if end >= len(text):
+        return len(text)
+    for mark in ("\n", " "):
+        found = text.rfind(mark, at + length // 2, end)
+        if found > at:
+            return found + 1
+    return end
 
 
 def _event(watch: Watch, session: int, chunk: Chunk, written: Observation, *, sync: bool) -> ObservationEvent:

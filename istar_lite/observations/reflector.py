@@ -81,7 +81,7 @@ def _ask_and_write(
             tasks.release(services, task)
             tx.execute("update task set state = 'done', finished_at = ? where id = ?", (services.now(), task.id))
             return None
-        tasks.finish(tx, task, services.now())
+        tasks.finish(tx, task, services.now(), first=_first_observation(log), last=log.newest)
         last = log.observations[-1].occurred_at
         return rows.insert_reflection(
             tx,

@@ -264,7 +264,8 @@ def _fitted(watch: Watch, view: View, room: int, pinned: int, *, left_out: int) 
         return None if without is None else head_message(view.log, recall=view.recall, without=without, left_out=count)
 
     left = room - _count(watch, head(left_out))
-    short = _cut_to_fit(watch, [message for at in sorted(kept) for message in groups[at].messages], left)
+    essential = [message for at in sorted(kept) for message in groups[at].messages]
+    short = _cut_to_fit(watch, essential, _share_of_essential(view, essential, left))
     left -= sum(tokens for _, tokens in short.values())
     kept |= _that_fit(groups, kept, left)
     out = _raw_outside(groups, kept)
@@ -291,6 +292,16 @@ def _essential(view: View, groups: Sequence[Unit]) -> set[int]:
     prompt = view.messages[view.newest].id
     holding = next((at for at, group in enumerate(groups) if group.first <= prompt <= group.last), len(groups) - 1)
     return {holding, len(groups) - 1}
+
+
+def _share_of_essential(view: View, essential: Sequence[Spoken], room: int) -> int:
+    """Tokens for the essential messages. Of those that the log stands for already, what nothing stands for yet has
+    the better claim: they take what it leaves, if that is enough to show them at all."""
+    covered = sum(message.tokens for message in essential if not _is_raw(message))
+    raw = sum(message.tokens for message in view.uncovered)
+    if not covered or raw + min(covered, int(room * _LEAST_SHARE)) > room:
+        return room
+    return room - raw + sum(message.tokens for message in essential if _is_raw(message))
 
 
 def _entries_without_room(watch: Watch, view: View, room: int, left_out: int) -> int | None:
