@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agents.memory import SessionABC, SessionSettings
 
@@ -69,7 +69,7 @@ class IstarSession(SessionABC):
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Appends items, all or none."""
-        await self._run(self._transcript.add, cast("list[dict[str, Any]]", items))
+        await self._run(self._transcript.add, items)
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Takes the newest item off and gives it; None if there is none."""
@@ -95,7 +95,8 @@ class IstarSession(SessionABC):
         if found.corrupt:
             rows = ", ".join(str(row) for row in found.corrupt)
             _logger.warning("session %r: skipped message rows that hold no item: %s", self.session_id, rows)
-        return cast("list[TResponseInputItem]", list(found.items))
+        items: list[Any] = list(found.items)
+        return items
 
 
 def _settings(given: SessionSettings | dict[str, Any] | None) -> SessionSettings:
