@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -1095,3 +1098,22 @@ def test_handlers_are_told_whoever_did_the_work(opened: Callable[..., Memory]) -
     memory.work()
     assert len(told) == 1
     assert "question 1" in told[0]
+
+
+# --- the example ------------------------------------------------------------------------------------------------
+
+
+def test_the_example_plays_its_night_offline(tmp_path: Path) -> None:
+    script = Path(__file__).parent.parent / "examples" / "long_context.py"
+    run = [sys.executable, "-W", "error::ResourceWarning", str(script), str(tmp_path / "night.db")]
+    told = subprocess.run(run, capture_output=True, text=True, check=True, timeout=100)
+    assert told.stderr == ""
+    said, sent = re.search(r"said (\d+) tokens, never sent more than (\d+) of 2000", told.stdout).groups()  # type: ignore[union-attr]
+    assert int(said) > 6_000
+    assert int(sent) < 1_800
+    log, recalled = told.stdout.split("said ")[1].split("recall(")
+    assert "Never reboot draco by day" in log
+    assert "bootes has 0 bytes left" in log
+    assert "4711" not in log
+    assert "4711" in recalled
+    assert "generation 3" in recalled
