@@ -45,7 +45,7 @@ def _mended(value: Any) -> Any:
 class Record(BaseModel):
     """Base of all models: frozen, unknown fields refused, wrong values a `BadInput` that names the field."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
     if not TYPE_CHECKING:  # type checkers keep pydantic's own signature
 
