@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from istar_lite import IstarError, __version__
-from istar_lite.cli import benches, files, looking, showing, writing
+from istar_lite.cli import benches, doors, files, looking, showing, writing
 
 
 class OneLineErrors(click.Group):
@@ -70,5 +70,12 @@ def main() -> None:
     """
 
 
-for command in (*showing.COMMANDS, *writing.COMMANDS, *looking.COMMANDS, *files.COMMANDS, *benches.COMMANDS):
+for command in (
+    *showing.COMMANDS,
+    *writing.COMMANDS,
+    *looking.COMMANDS,
+    *files.COMMANDS,
+    *benches.COMMANDS,
+    *doors.COMMANDS,
+):
     main.add_command(command)
