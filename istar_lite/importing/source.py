@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +58,8 @@ def _from_path(path: Path) -> Source:
 
 
 def _from_archive(path: Path) -> bytes:
+    import zipfile  # with its compressors it costs `import istar_lite` 5 ms, for what few ever import
+
     try:
         with zipfile.ZipFile(path) as archive:
             inside = [name for name in archive.namelist() if name.rsplit("/", 1)[-1] == EXPORT_FILE]
