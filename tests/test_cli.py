@@ -62,6 +62,14 @@ def test_the_demo_leaves_a_file_with_all_layers_whose_queries_run(shell: Shell, 
     assert set(shell.json("demo", path, "--turns", 60)) == {"path", "runs", "memory_block"}
 
 
+def test_the_report_is_a_page_and_the_memory_is_never_its_place(shell: Shell, filled: Path, tmp_path: Path) -> None:
+    page = tmp_path / "memory.html"
+    assert shell.json("report", filled, "-o", page)["bytes"] == page.stat().st_size
+    assert "spare key" in page.read_text(encoding="utf-8")
+    assert "rows shown whole" in shell("report", filled, "-o", page).output
+    assert "memory file itself" in shell("report", filled, "-o", filled, code=2).stderr
+
+
 def test_help_and_version_ask_no_file(shell: Shell) -> None:
     assert "search" in shell("--help").output
     assert __version__ in shell("--version").output

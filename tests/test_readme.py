@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shutil
@@ -67,6 +68,22 @@ def test_the_blocks_run_and_print_what_the_readme_shows(folder: Path) -> None:
                     pytest.skip("no sqlite3 shell on this machine: the blocks that use it were not run")
                 done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
                 assert done.stdout == expected, f"$ {command}\n{done.stderr}"
+
+
+@pytest.mark.parametrize(
+    "line", [line for language, text in blocks() if language == "py" for line in text.splitlines()]
+)
+def test_what_the_readme_imports_for_frameworks_is_there(line: str) -> None:
+    needed = {"anthropic_memory": "anthropic", "openai_session": "agents", "langgraph_store": "langgraph"}
+    pytest.importorskip(needed[line.split()[1].rsplit(".", 1)[1]])
+    exec(line, {})
+
+
+def test_the_settings_for_hosts_are_json() -> None:
+    for language, content in blocks():
+        if language == "json":
+            (server,) = json.loads(content)["mcpServers"].values()
+            assert server["args"][0] in main.commands
 
 
 def test_the_readme_sets_up_with_exactly_two_commands() -> None:

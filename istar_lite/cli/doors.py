@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from pathlib import Path
 
 import click
@@ -31,6 +33,9 @@ def mcp(file: Path, namespace: str, http: bool, port: int, read_only: bool) -> i
         from istar_lite.mcp import serve_http, serve_stdio
     except ModuleNotFoundError as error:
         raise click.ClickException(f"this needs {error.name}: pip install 'istar-lite[mcp]'") from error
+    # Hosts end a server that does not hang up by SIGTERM, which would end Python at once and leave the log beside the
+    # file: as an exception it lets the memory be closed into one file.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with Memory(file.expanduser(), namespace, read_only=read_only) as memory:
         if http:
             # Standard output is the protocol's; over HTTP it is free, but a host may start either.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from istar_lite.cli.common import print_json
+from istar_lite.cli.common import counted, memory_command, print_json, require
 
 LOOK = (
     "select name, rows from about where rows > 0",
@@ -39,4 +39,27 @@ def demo(file: Path, turns: int, as_json: bool) -> int:
     return 0
 
 
-COMMANDS: tuple[click.Command, ...] = (demo,)
+@memory_command("report")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="memory.html",
+    show_default=True,
+    help="Where the page goes.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a file there that is no earlier page.")
+def report(file: Path, namespace: str, as_json: bool, output: Path, overwrite: bool) -> int:
+    """Write one HTML page that shows what the memory knows, where it came from, and what became of the rest. It needs
+    no network and can be mailed."""
+    from istar_lite.report import report as write_report  # the page's parts are of use to this command alone
+
+    made = write_report(require(file), output, namespace=namespace, overwrite=overwrite)
+    if as_json:
+        print_json(made.to_dict())
+    else:
+        click.echo(f"{made.path}: {made.bytes:,} bytes, {made.shown:,} of {counted(made.rows, 'row')} shown whole")
+    return 0
+
+
+COMMANDS: tuple[click.Command, ...] = (demo, report)
