@@ -795,6 +795,27 @@ def test_transform_knows_a_message_that_it_cut(opened: Callable[..., Memory]) ->
     assert sent[-1]["content"] == "I see."
 
 
+def test_transform_leaves_what_is_not_said_where_it_stands(opened: Callable[..., Memory]) -> None:
+    memory = opened(ScriptedLLM(MODEL))
+    observing = watch(memory)
+    again = {"role": "user", "content": "ok"}
+    mine: list[dict[str, Any]] = [
+        {"role": "system", "content": "You are a gardener."},
+        *({"role": "user", "content": f"question {n} " + "word " * 40} for n in range(50)),
+        {"role": "assistant", "content": ""},
+        {"role": "system", "content": "The user is in a hurry."},
+        again,
+        again,
+    ]
+    sent = observing.transform(mine, 1.4)
+    assert sent[0] is mine[0]
+    assert "<observations>" in sent[1]["content"]
+    assert list(sent[2:]) == [mine[-4], mine[-3], again], "the first of the two is in the log"
+    assert memory.stats()["kinds"]["message"] == 52
+    assert observing.transform(mine, 1.4) == sent
+    assert memory.stats()["kinds"]["message"] == 52
+
+
 @pytest.mark.parametrize(
     ("messages", "utilisation", "field"),
     [("text", 0.5, "messages"), ([{"content": "x"}], 0.5, "messages[0]"), ([], "much", "utilisation")],

@@ -1,13 +1,26 @@
-"""Hosts that keep their own list of messages: which of them the file knows already, and which are new."""
+"""Hosts that keep their own list of messages: which of them the file knows already, which are new, what to send."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from istar_lite.errors import BadInput
-from istar_lite.observations.cutting import CUT_NOTE
+from istar_lite.observations import rows
+from istar_lite.observations.cutting import CUT_NOTE, text_of
+from istar_lite.observations.parts import to_message
+from istar_lite.observations.saying import say
+from istar_lite.observations.units import SYSTEM_ROLES
+from istar_lite.observations.window import is_head
+from istar_lite.text import is_blank
+
+if TYPE_CHECKING:
+    from istar_lite.database import sqlite3
+    from istar_lite.observations.watch import Watch
+
+_KNOWN_BEYOND = 500  # messages of the file looked at beyond as many as the host's list has
 
 
 class ContextMessages(list[dict[str, Any]]):
@@ -42,6 +55,86 @@ def checked(messages: object) -> list[dict[str, Any]]:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise BadInput(f"messages[{at}]", "a dict with a role is wanted")
     return list(messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A message of the host's list. `id` of the one in the file; None for what is not kept: instructions, messages
+    with nothing to read, and our own observation message (`ours`)."""
+
+    message: dict[str, Any]
+    id: int | None
+    tokens: int
+    ours: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is sent whatever the log holds."""
+        return self.id is None and not self.ours
+
+    @property
+    def instructs(self) -> bool:
+        """Whether it is an instruction rather than something said."""
+        return self.message["role"] in SYSTEM_ROLES
+
+
+def take_over(watch: Watch, messages: Sequence[dict[str, Any]]) -> list[Listed]:
+    """The host's list, what is new of it kept in the file."""
+    services = watch.services
+    texts = [services.stored_text(text_of(message), "content", blank=True) for message in messages]
+    said = [at for at, message in enumerate(messages) if not _is_apart(message, texts[at])]
+    ids: dict[int, int] = {}
+    if said:
+        with services.file.write() as tx:
+            session = watch.ensure(tx)
+            found = match([(messages[at]["role"], texts[at]) for at in said], _known(tx, session, len(said)))
+            for at, identity in zip(said, found, strict=True):
+                ids[at] = _keep(watch, tx, session, messages[at]) if identity is None else identity
+    return [
+        Listed(message, ids.get(at), services.count_tokens(texts[at]), is_head(message))
+        for at, message in enumerate(messages)
+    ]
+
+
+def _is_apart(message: Mapping[str, Any], text: str) -> bool:
+    return message["role"] in SYSTEM_ROLES or is_blank(text) or is_head(message)
+
+
+def _keep(watch: Watch, tx: sqlite3.Connection, session: int, message: Mapping[str, Any]) -> int:
+    more = {key: value for key, value in message.items() if key not in ("role", "content")}
+    return say(watch.services, tx, session, message["role"], message.get("content"), more).id
+
+
+def _known(tx: sqlite3.Connection, session: int, length: int) -> list[tuple[int, Key]]:
+    return [
+        (one.id, (one.role, one.content if one.parts is None else text_of(to_message(one.role, "", one.parts))))
+        for one in rows.newest_spoken(tx, session, length + _KNOWN_BEYOND)
+    ]
+
+
+def laid_out(
+    listed: Sequence[Listed],
+    head: dict[str, Any] | None,
+    shown: Mapping[int, dict[str, Any] | None],
+    *,
+    left_out: int,
+    tokens: int,
+) -> ContextMessages:
+    """What to send: the host's messages in their order, those of `shown` (id → cut form, if any) and those that stay;
+    the observation message after the instructions at the head."""
+    opening = next((at for at, one in enumerate(listed) if not one.instructs), len(listed))
+    sent = [one.message for one in listed[:opening]]
+    sent += [] if head is None else [head]
+    dropped: list[dict[str, Any]] = []
+    for one in listed[opening:]:
+        if one.id is not None and one.id in shown:
+            sent.append(shown[one.id] or one.message)
+        elif one.stays:
+            sent.append(one.message)
+        elif not one.ours:
+            dropped.append(one.message)
+    staying = sum(one.tokens for one in listed if one.stays)
+    return ContextMessages(sent, dropped=dropped, left_out=left_out, tokens=tokens + staying)
 
 
 Key = tuple[str, str]

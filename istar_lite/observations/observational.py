@@ -22,13 +22,11 @@ from istar_lite.models import (
 )
 from istar_lite.observations import claims, rows, window
 from istar_lite.observations.background import BACKGROUNDS
-from istar_lite.observations.cutting import text_of
-from istar_lite.observations.hosts_list import ContextMessages, Key, checked, match
+from istar_lite.observations.hosts_list import ContextMessages, Listed, checked, laid_out, take_over
 from istar_lite.observations.limits import Limit, within
 from istar_lite.observations.observer import observe
-from istar_lite.observations.parts import as_parts, flatten, speaker_of, to_message
 from istar_lite.observations.recall_tool import RecallTool, note_trail, search_messages
-from istar_lite.observations.units import SYSTEM_ROLES, Spoken
+from istar_lite.observations.saying import say
 from istar_lite.observations.watch import Event, Watch, make_budgets, step_of
 from istar_lite.observations.work import queue_due, work_session
 from istar_lite.running import arun_flow, in_thread, run_flow
@@ -37,7 +35,6 @@ from istar_lite.values import as_int, as_name, as_real
 
 if TYPE_CHECKING:
     from istar_lite.clock import Instant
-    from istar_lite.database import sqlite3
     from istar_lite.services import Services
 
 E = TypeVar("E", ObservationEvent, ReflectionEvent)
@@ -105,43 +102,10 @@ class ObservationalMemory:
         results); `more`: what the host's message holds beside it (`tool_calls`, `tool_call_id`, a speaker's `name` …),
         so that `add(**message)` takes a whole message dict. Asks nobody. Raises `BadInput`."""
         name = as_name(role, "role")
-        parts = self._redacted(as_parts(content, more))
         moment = None if occurred_at is None else to_text(occurred_at)
         with self._services.file.write() as tx:
             session = self._watch.ensure(tx)
-            return rows.as_message(self._insert(tx, session, name, content, parts, moment))
-
-    def _insert(
-        self, tx: sqlite3.Connection, session: int, role: str, content: Any, parts: Any, moment: str | None
-    ) -> Spoken:
-        services = self._services
-        text = content if parts is None else flatten(parts, role, partial(self._tool_name, tx, session))
-        stored = services.stored_text(text, "content")
-        now = services.now()
-        return rows.insert_message(
-            tx,
-            session,
-            role,
-            stored,
-            parts,
-            speaker=speaker_of(parts, role),
-            tokens=services.count_tokens(stored),
-            occurred_at=moment or now,
-            now=now,
-        )
-
-    def _tool_name(self, tx: sqlite3.Connection, session: int, call: str) -> str | None:
-        return rows.tool_names(tx, session).get(call)
-
-    def _redacted(self, parts: Any) -> Any:
-        """`parts` with every text in it as it may be stored."""
-        if isinstance(parts, str):
-            return self._services.stored_text(parts, "content", blank=True)
-        if isinstance(parts, list):
-            return [self._redacted(part) for part in parts]
-        if isinstance(parts, dict):
-            return {key: self._redacted(value) for key, value in parts.items()}
-        return parts
+            return rows.as_message(say(self._services, tx, session, name, content, more, occurred_at=moment))
 
     # --- the host's turn --------------------------------------------------------------------------------------
 
@@ -270,7 +234,7 @@ class ObservationalMemory:
         """
         plan, listed = self._take_over(messages, utilisation)
         if plan is None:
-            return ContextMessages(checked(messages))
+            return ContextMessages([one.message for one in listed])
         result = self._transformed(plan, listed, self._make_room(plan))
         self._background.kick()
         return result
@@ -279,73 +243,32 @@ class ObservationalMemory:
         """`transform` for async callers."""
         plan, listed = await asyncio.to_thread(self._take_over, messages, utilisation)
         if plan is None:
-            return ContextMessages(checked(messages))
+            return ContextMessages([one.message for one in listed])
         view = await self._amake_room(plan)
         result = await asyncio.to_thread(self._transformed, plan, listed, view)
         self._background.kick()
         return result
 
-    def _take_over(
-        self, messages: Sequence[Mapping[str, Any]], utilisation: float
-    ) -> tuple[_Plan | None, list[tuple[dict[str, Any], int | None]]]:
-        """Keeps what is new of the host's list; each of its messages with its id in the file (system ones: None)."""
+    def _take_over(self, messages: object, utilisation: float) -> tuple[_Plan | None, list[Listed]]:
+        """Keeps what is new of the host's list. No plan when nothing was ever said."""
         share = as_real(utilisation, "utilisation", low=0.0)
-        listed = [message for message in checked(messages) if not window.is_head(message)]
-        said = [message for message in listed if message["role"] not in SYSTEM_ROLES]
-        count = self._services.count_tokens
-        sizes = {id(message): count(text_of(message)) for message in listed}
-        given = sum(sizes.values()) + sum(count(text_of(dict(one))) for one in messages if window.is_head(one))
-        if not said and self._watch.find() is None:
-            return None, []
-        ids = self._keep_new(said)
-        known = {id(message): identity for message, identity in zip(said, ids, strict=True)}
-        system = sum(sizes[id(message)] for message in listed if message["role"] in SYSTEM_ROLES)
-        overhead = max(0, int(share * (self._watch.budgets.window or 0)) - given)
+        listed = take_over(self._watch, checked(messages))
         session = self._watch.find()
         if session is None:
-            return None, []
-        self._overhead = system + overhead
-        plan = _Plan(session, self._overhead, Limit(self._services.llm_timeout))
-        return plan, [(message, known.get(id(message))) for message in listed]
+            return None, listed
+        given = sum(one.tokens for one in listed)
+        uncounted = max(0, int(share * (self._watch.budgets.window or 0)) - given)
+        self._overhead = uncounted + sum(one.tokens for one in listed if one.stays)
+        return _Plan(session, self._overhead, Limit(self._services.llm_timeout)), listed
 
-    def _keep_new(self, said: Sequence[dict[str, Any]]) -> list[int]:
-        with self._services.file.write() as tx:
-            session = self._watch.ensure(tx)
-            found = match([self._key(message) for message in said], self._known(tx, session))
-            ids: list[int] = []
-            for message, identity in zip(said, found, strict=True):
-                if identity is None:
-                    rest = {key: value for key, value in message.items() if key not in ("role", "content")}
-                    parts = self._redacted(as_parts(message.get("content"), rest))
-                    identity = self._insert(tx, session, message["role"], message.get("content"), parts, None).id
-                ids.append(identity)
-            return ids
-
-    def _key(self, message: Mapping[str, Any]) -> Key:
-        return message["role"], self._services.stored_text(text_of(dict(message)), "content", blank=True)
-
-    def _known(self, tx: sqlite3.Connection, session: int) -> list[tuple[int, Key]]:
-        return [
-            (one.id, (one.role, one.content if one.parts is None else text_of(to_message(one.role, "", one.parts))))
-            for one in rows.spoken(tx, session)
-        ]
-
-    def _transformed(
-        self, plan: _Plan, listed: Sequence[tuple[dict[str, Any], int | None]], view: window.View
-    ) -> ContextMessages:
-        ids = {identity for _, identity in listed}
+    def _transformed(self, plan: _Plan, listed: Sequence[Listed], view: window.View) -> ContextMessages:
+        ids = {one.id for one in listed}
         view = replace(view, pinned=(), messages=tuple(one for one in view.messages if one.id in ids))
         shown = window.arrange(self._watch, view, plan.extra)
         self._note(plan, shown)
         short = {message.id: cut for message, cut in shown.tail}
-        opening = [message for message, identity in listed if identity is None and message["role"] in SYSTEM_ROLES]
-        head = [] if shown.head is None else [shown.head]
-        tail = [short[one] or message for message, one in listed if one is not None and one in short]
-        dropped = [message for message, one in listed if one is not None and one not in short]
         self._queue(plan.session, shown.tokens + plan.extra)
-        return ContextMessages(
-            [*opening, *head, *tail], dropped=dropped, left_out=len(shown.left_out), tokens=shown.tokens
-        )
+        return laid_out(listed, shown.head, short, left_out=len(shown.left_out), tokens=shown.tokens)
 
     # --- observing by hand, events ----------------------------------------------------------------------------
 

@@ -164,12 +164,12 @@ def in_context(connection: sqlite3.Connection, session: int) -> list[Spoken]:
     return [as_spoken(row) for row in rows if row["id"] not in fixed]
 
 
-def spoken(connection: sqlite3.Connection, session: int) -> list[Spoken]:
-    """All messages of the session, in order."""
-    return [
-        as_spoken(row)
-        for row in connection.execute(f"{_SPOKEN} where message.session = ? order by message.id", (session,))
-    ]
+def newest_spoken(connection: sqlite3.Connection, session: int, count: int) -> list[Spoken]:
+    """The newest `count` messages of the session, in order."""
+    rows = connection.execute(
+        f"{_SPOKEN} where message.session = ? order by message.position desc, message.id desc limit ?", (session, count)
+    ).fetchall()
+    return sorted(map(as_spoken, rows), key=lambda one: one.id)
 
 
 def _newest_exchange(connection: sqlite3.Connection, session: int) -> int:
