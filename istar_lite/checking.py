@@ -339,22 +339,28 @@ def _mend_schema(tx: sqlite3.Connection) -> None:
 def _mend_parents(tx: sqlite3.Connection) -> None:
     """Rows whose namespace or session is gone get one named "recovered-<id>"; what only hangs on a row that is
     gone goes too."""
-    missing = {(row[0], row[1], row[2], row[3]) for row in tx.execute("pragma foreign_key_check")}
-    for table, rowid, parent, number in sorted(missing, key=lambda item: (item[2] != "namespace", str(item))):
-        column = tx.execute('select "from" from pragma_foreign_key_list(?) where id = ?', (table, number)).fetchone()[0]
+    found = tx.execute(
+        'select distinct wrong."table", wrong.parent, list."from", list.on_delete'
+        " from pragma_foreign_key_check as wrong"
+        ' join pragma_foreign_key_list(wrong."table") as list on list.id = wrong.fkid'
+    ).fetchall()
+    for child, parent, column, on_delete in sorted(map(tuple, found), key=lambda row: row[1] != "namespace"):
+        nowhere = f"{column} is not null and {column} not in (select {_key_of(parent)} from {parent})"
         if parent in ("namespace", "session"):
-            owner = tx.execute(f"select {column} from {table} where rowid = ?", (rowid,)).fetchone()[0]
-            tx.execute(
-                f"insert into {parent} (id, name) values (?1, 'recovered-' || ?1) on conflict do nothing", (owner,)
-            )
+            name = f"'recovered-' || {column}"
+            if parent == "namespace":
+                name = f"case {column} when 1 then 'default' else {name} end"
+            tx.execute(f"insert into {parent} (id, name) select distinct {column}, {name} from {child} where {nowhere}")
         elif parent == "emotion":
-            tx.execute(f"update {table} set {column} = 'neutral' where rowid = ?", (rowid,))
-        elif table == "model_call":
-            tx.execute("update model_call set task = null where id = ?", (rowid,))
-        elif rowid is not None:
-            tx.execute(f"delete from {table} where rowid = ?", (rowid,))
-        else:  # a table without rowid: its rows only hang on others
-            tx.execute(f"delete from {table} where {column} not in (select id from {parent})")
+            tx.execute(f"update {child} set {column} = 'neutral' where {nowhere}")
+        elif on_delete == "SET NULL":
+            tx.execute(f"update {child} set {column} = null where {nowhere}")
+        else:
+            tx.execute(f"delete from {child} where {nowhere}")
+
+
+def _key_of(table: str) -> str:
+    return "name" if table == "emotion" else "id"
 
 
 def _mend_documents(tx: sqlite3.Connection) -> None:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 SEAL = "seal"
 # Derived from the other rows, by triggers or by the embedder of whoever opens the file next.
-DERIVED = ("document", "embedding", "embedding_model")
+DERIVED = ("document", "document_change", "embedding", "embedding_model")
+# What the library itself notes about the file is no part of what was sealed.
+NOTES = (SEAL, CHECKED, "embedding_models", "embedded:*")
 
 
 def seal(tx: sqlite3.Connection, key: str | bytes, now: str) -> str:
@@ -75,8 +77,8 @@ def table_digests(connection: sqlite3.Connection, secret: bytes) -> dict[str, st
 
 
 def _row_digests(connection: sqlite3.Connection, table: str) -> list[bytes]:
-    # What the library itself notes about the file is no part of what was sealed.
-    condition = f" where key not in ('{SEAL}', '{CHECKED}')" if table == "setting" else ""
+    notes = " and ".join(f"key not glob '{name}'" for name in NOTES)
+    condition = f" where {notes}" if table == "setting" else ""
     rows = connection.execute(f"select {', '.join(columns(table))} from {table}{condition}")
     return sorted(hashlib.sha256(_line(table, tuple(row))).digest() for row in rows)
 
