@@ -586,14 +586,14 @@ class Memory:
         unnamed (default: the file's name) and stands before the names that it gives: `<session>/<own name>`.
         Times without an offset are local, numbers are epoch seconds, or milliseconds from 1e11 on. A message
         without a time takes that of the one before it, the first the present. `dry_run` counts and writes nothing.
-        `on_progress(done, total)`: lines or items.
+        `on_progress(done, total)`: lines or items, then documents whose vectors are made.
 
         The same source again adds nothing. What cannot be read is in `errors` as (line or item, reason), the rest
         goes in, in transactions of 2,000 messages. Raises `BadInput` when there is no source or no known format.
         """
         if importing.is_ours(source, format):
             return self._import_ours(cast("str | os.PathLike[str]", source), dry_run, on_progress)
-        return importing.import_conversation(
+        done = importing.import_conversation(
             self._services,
             self.namespace,
             source,
@@ -603,6 +603,9 @@ class Memory:
             dry_run=dry_run,
             on_progress=on_progress,
         )
+        if not dry_run:
+            self._services.embedding.settle(self._services, on_progress=on_progress)
+        return done
 
     def _import_ours(
         self, source: str | os.PathLike[str], dry_run: bool, on_progress: Callable[[int, int], None] | None

@@ -151,6 +151,8 @@ def progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
     with click.progressbar(length=1, label=label, file=sys.stderr) as bar:
 
         def show(done: int, total: int) -> None:
+            if done < bar.pos:  # another stretch of the work begins
+                bar.pos, bar.finished = 0, False
             bar.length = max(total, 1)
             bar.update(done - bar.pos)
 

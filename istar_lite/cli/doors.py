@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -33,10 +34,8 @@ def mcp(file: Path, namespace: str, http: bool, port: int, read_only: bool) -> i
         from istar_lite.mcp import serve_http, serve_stdio
     except ModuleNotFoundError as error:
         raise click.ClickException(f"this needs {error.name}: pip install 'istar-lite[mcp]'") from error
-    # Hosts end a server that does not hang up by SIGTERM, which would end Python at once and leave the log beside the
-    # file: as an exception it lets the memory be closed into one file.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with Memory(file.expanduser(), namespace, read_only=read_only) as memory:
+        signal.signal(signal.SIGTERM, lambda *_: _end(memory))
         if http:
             # Standard output is the protocol's; over HTTP it is free, but a host may start either.
             click.echo(f"serving {memory.path} at http://127.0.0.1:{port}/mcp", err=True)
@@ -44,6 +43,13 @@ def mcp(file: Path, namespace: str, http: bool, port: int, read_only: bool) -> i
         else:
             serve_stdio(memory)
     return 0
+
+
+def _end(memory: Memory) -> NoReturn:
+    """Hosts end a server by SIGTERM, which would end Python at once and leave the log beside the file. An exception
+    would not do: the thread that waits for the host's next line holds up every orderly way out."""
+    memory.close()
+    os._exit(0)
 
 
 COMMANDS: tuple[click.Command, ...] = (mcp,)

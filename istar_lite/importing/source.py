@@ -15,6 +15,8 @@ from istar_lite.importing.items import Numbered, Unreadable
 
 SQLITE_HEADER = b"SQLite format 3\0"
 EXPORT_FILE = "conversations.json"  # in the archives of ChatGPT and Claude
+LINES = (".jsonl", ".ndjson")
+BOM = b"\xef\xbb\xbf"
 _WRAPPERS = ("messages", "results", "conversations", "memories")
 
 
@@ -45,14 +47,14 @@ def open_source(source: object) -> Source:
 def _from_path(path: Path) -> Source:
     try:
         if path.is_dir():
-            return _from_text(path.name, (path / EXPORT_FILE).read_bytes(), lines=False)
+            return _from_document(path.name, _parsed(path.name, (path / EXPORT_FILE).read_bytes()))
         with open(path, "rb") as handle:
             head = handle.read(len(SQLITE_HEADER))
         if head == SQLITE_HEADER:
             return Source(path.stem, iter(()), database=path.absolute())
         if head.startswith(b"PK\x03\x04"):
-            return _from_text(path.stem, _from_archive(path), lines=False)
-        return _from_text(path.stem, path.read_bytes(), lines=path.suffix.lower() in (".jsonl", ".ndjson"))
+            return _from_document(path.stem, _parsed(path.stem, _from_archive(path)))
+        return _from_file(path)
     except OSError as error:
         raise BadInput("source", f"{path} cannot be read ({error.strerror})") from error
 
@@ -70,33 +72,42 @@ def _from_archive(path: Path) -> bytes:
         raise BadInput("source", f"{path} is a damaged archive ({error})") from error
 
 
-def _from_text(name: str, data: bytes, *, lines: bool) -> Source:
-    """`lines` says that the file's name promises JSON lines; else a file is first tried as one document."""
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    problem = None
-    if not lines:
+def _from_file(path: Path) -> Source:
+    """JSON lines are read as they come, however many there are. A name that does not promise them is first tried as
+    one document."""
+    if path.suffix.lower() not in LINES:
         try:
-            return _from_document(name, json.loads(data))
-        except (ValueError, RecursionError) as error:
-            problem = error
-    rows = data.split(b"\n")
-    if problem is not None and all(isinstance(row, Unreadable) for row in _lines(rows)):
-        raise BadInput("source", f"{name} is neither JSON nor JSON lines ({problem})")
-    return Source(name, _lines(rows), sum(1 for row in rows if row.strip()))
+            return _from_document(path.stem, _parsed(path.stem, path.read_bytes()))
+        except BadInput:
+            if all(isinstance(row, Unreadable) for row in _lines(path)):
+                raise
+    with open(path, "rb") as rows:
+        total = sum(1 for row in rows if row.strip())
+    return Source(path.stem, _lines(path), total)
 
 
-def _lines(rows: list[bytes]) -> Iterator[Numbered | Unreadable]:
-    for number, row in enumerate(rows, 1):
-        if not row.strip():
-            continue
-        try:
-            value = json.loads(row)
-        except UnicodeDecodeError as error:
-            yield Unreadable(number, f"is not UTF-8 ({error.reason} at byte {error.start})")
-        except (ValueError, RecursionError) as error:
-            yield Unreadable(number, f"is not JSON ({error})")
-        else:
-            yield (number, value) if isinstance(value, dict) else Unreadable(number, "is not a JSON object")
+def _parsed(name: str, data: bytes) -> Any:
+    try:
+        return json.loads(data.removeprefix(BOM))
+    except (ValueError, RecursionError) as error:
+        raise BadInput("source", f"{name} is neither JSON nor JSON lines ({error})") from error
+
+
+def _lines(path: Path) -> Iterator[Numbered | Unreadable]:
+    with open(path, "rb") as rows:
+        for number, row in enumerate(rows, 1):
+            if row.strip():
+                yield _line(number, row.removeprefix(BOM))
+
+
+def _line(number: int, row: bytes) -> Numbered | Unreadable:
+    try:
+        value = json.loads(row)
+    except UnicodeDecodeError as error:
+        return Unreadable(number, f"is not UTF-8 ({error.reason} at byte {error.start})")
+    except (ValueError, RecursionError) as error:
+        return Unreadable(number, f"is not JSON ({error})")
+    return (number, value) if isinstance(value, dict) else Unreadable(number, "is not a JSON object")
 
 
 def _from_document(name: str, document: Any) -> Source:
