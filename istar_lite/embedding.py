@@ -98,6 +98,7 @@ class Embedding:
         self.embedders: tuple[Embedder, ...] = adapt(chosen)
         self.last_error: str | None = None
         self._failures: dict[str, int] = {}
+        self._models: dict[int, Model] = {}
 
     # --- what the file knows ----------------------------------------------------------------------------------
 
@@ -105,7 +106,16 @@ class Embedding:
         """The models whose vectors the file is searched by, main one first; None while the first vector is due."""
         value = places.setting(connection, "embedding_models")
         named: list[tuple[str, int | None]] = json.loads(value) if value else []
-        return {name: _model(connection, id) for name, id in named}
+        return {name: self._model(connection, id) for name, id in named}
+
+    def _model(self, connection: sqlite3.Connection, id: int | None) -> Model | None:
+        """A model by its id. Kept once seen: such a row never changes, and its id is never used again."""
+        known = self._models.get(id or 0)
+        if known is None:
+            known = _model(connection, id)
+            if known is not None:
+                self._models[known.id] = known
+        return known
 
     def usable(self, connection: sqlite3.Connection) -> list[tuple[Embedder, Model]]:
         """Embedders at hand whose vectors the file has; warns once if the main one is another than the file's."""

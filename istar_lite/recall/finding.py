@@ -19,7 +19,7 @@ from istar_lite.recall.loading import Place, Scopes
 from istar_lite.recall.marks import read_marks
 from istar_lite.recall.query import Query, Term, read_query
 from istar_lite.recall.request import STATUSES, Request
-from istar_lite.recall.scope import Flags, Floats, Ints, Scope
+from istar_lite.recall.scope import Flags, Floats, Ints, Scope, Small
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
@@ -112,7 +112,7 @@ class _Search:
         )
         self._mark(scope, ranking.pool)
         ranking = signals.second_round(scope, query, ranking, self._prior(scope.ids[ranking.pool]), weights)
-        order = self._order(scope, ranking, evidence)
+        order = self._order(scope, ranking)
         best = order[: request.k]
         kept = best[self._passes(scope, query, evidence, ranking, best)]
         results = Results(
@@ -121,7 +121,7 @@ class _Search:
             filtered=len(best) - len(kept),
             query=request.query,
         )
-        self._explain_missing(results, scope.ids[order], scope.ids[kept])
+        self._explain_missing(results, scope.ids[ranking.pool[order]], scope.ids[ranking.pool[kept]])
         return results
 
     # --- filters ----------------------------------------------------------------------------------------------
@@ -130,16 +130,14 @@ class _Search:
         """Which documents pass every filter. With `as_of`: what held on that day, whatever became of it since."""
         request = self.request
         now = _julian_day(request.as_of or self.services.now())
-        # One without text (a hidden thought, an item that is not indexed) says nothing; a stale one says what may have
-        # been forgotten, whatever its status is.
-        passes = (scope.length > 0) & ~scope.stale
+        passes = scope.speaking().copy()
         if request.as_of is not None:
             passes &= (scope.day <= now) & (scope.ended > now) & (scope.expires > now)
         elif request.statuses is not None:
-            wanted = [STATUSES.index(status) for status in request.statuses]
-            passes &= np.isin(scope.status, wanted) & (scope.expires > now)
+            passes &= _any_of(scope.status, [STATUSES.index(status) for status in request.statuses])
+            passes &= scope.expires > now
         if request.kinds is not None:
-            passes &= np.isin(scope.kind, [at for at, kind in enumerate(scope.kinds) if kind in request.kinds])
+            passes &= _any_of(scope.kind, [at for at, kind in enumerate(scope.kinds) if kind in request.kinds])
         if request.since is not None:
             passes &= scope.day >= _julian_day(request.since)
         if request.until is not None:
@@ -218,38 +216,38 @@ class _Search:
         result[[place[row["id"]] for row in rows]] = np.asarray(given, np.float64)
         return result
 
-    def _order(self, scope: Scope, ranking: signals.Ranking, evidence: _Evidence) -> Ints:
-        """Places of the pool, best first. Where nothing but words was compared, what holds none of them and is near
+    def _order(self, scope: Scope, ranking: signals.Ranking) -> Ints:
+        """Places in the pool, best first. Where nothing but words was compared, what holds none of them and is near
         none that does is no find; where vectors were, everything was compared."""
-        pool = ranking.pool
-        raw = ranking.raw[pool]
-        likeness: Floats = np.sum([np.nan_to_num(values[pool]) for values in evidence.values.values()], axis=0)
+        pool, raw = ranking.pool, ranking.raw
+        likeness: Floats = np.sum([np.nan_to_num(signal.value) for signal in ranking.signals.values()], axis=0)
         found = (raw > 0) | (likeness > 0)
         order = np.lexsort((-scope.ids[pool], -scope.day[pool], -likeness, -raw))
-        return np.asarray(pool[order[found[order]]], np.int64)
+        return np.asarray(order[found[order]], np.int64)
 
     def _passes(self, scope: Scope, query: Query, evidence: _Evidence, ranking: signals.Ranking, best: Ints) -> Flags:
         passes = np.ones(len(best), bool)
         if self.request.min_score is not None:
             passes &= np.asarray(signals.score_of(ranking.raw[best])) >= self.request.min_score
         if self.request.floor:
-            cosines = {kind: values for kind, values in evidence.values.items() if kind != "words"}
+            cosines = {kind: signal.value for kind, signal in ranking.signals.items() if kind != "words"}
             floors = {
                 signal_of(model): floor.cosine_floor(signal_of(model), scope, model.id)
                 for _, model in self.usable
                 if signal_of(model) in cosines
             }
-            passes &= floor.passes(floor.relevance(query, evidence.coverage, cosines, floors), best)
+            passes &= floor.passes(floor.relevance(query, evidence.coverage[ranking.pool], cosines, floors), best)
         return passes
 
     # --- results ----------------------------------------------------------------------------------------------
 
-    def _hits(self, scope: Scope, query: Query, ranking: signals.Ranking, places: Ints) -> tuple[Hit, ...]:
+    def _hits(self, scope: Scope, query: Query, ranking: signals.Ranking, kept: Ints) -> tuple[Hit, ...]:
+        places = ranking.pool[kept]
         links = np.stack(scope.links())[:, places] if self.request.sources else np.zeros((0, len(places)), np.int64)
         wanted = np.concatenate([places, links[links >= 0]])
         rows = {row["id"]: row for row in self._of(scope.ids[wanted], f"{_ROW} where document.id")}
         hits = []
-        for number, (at, id) in enumerate(zip(places.tolist(), scope.ids[places].tolist(), strict=True)):
+        for number, (at, id) in enumerate(zip(kept.tolist(), scope.ids[places].tolist(), strict=True)):
             if id in rows:  # the scope may know what came after this connection's state of the file
                 beside = [rows.get(int(scope.ids[link])) for link in links[:, number] if link >= 0]
                 hits.append(self._hit(rows[id], beside, ranking, query, at))
@@ -344,6 +342,14 @@ class _Search:
                 ),
             ),
         ]
+
+
+def _any_of(values: Small, wanted: Sequence[int]) -> Flags:
+    """Which values are among a few: `np.isin` sorts, these compare."""
+    found = np.zeros(len(values), bool)
+    for one in wanted:
+        found |= values == one
+    return found
 
 
 def signal_of(model: Model) -> str:

@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Floats: TypeAlias = npt.NDArray[np.floating[Any]]
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]  # whole scopes in float32: half the memory to go through
 Ints: TypeAlias = npt.NDArray[np.int64]
+Small: TypeAlias = npt.NDArray[np.uint8]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 # What is read from a text once it stands a chance (bits of `Scope.marks`).
@@ -40,23 +41,25 @@ class Scope:
     """`n` documents. Times are Julian days; a missing one is infinite. `session` 0: none."""
 
     ids: Ints
-    kind: Ints
+    kind: Small  # index into `kinds`
     session: Ints
     position: Ints
-    speaker: Ints  # index into `speakers`, -1: none
+    speaker: npt.NDArray[np.int32]  # index into `speakers`, -1: none
     day: Floats
-    length: Floats  # characters
-    status: Ints  # index into request.STATUSES
+    length: npt.NDArray[np.float32]  # characters
+    status: Small  # index into request.STATUSES
     stale: Flags
     ended: Floats
     expires: Floats
     kinds: list[str] = field(default_factory=list)
     speakers: list[str] = field(default_factory=list)
-    marks: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    marks: Small = field(default_factory=lambda: np.zeros(0, np.uint8))
     vectors: dict[int, Vectors] = field(default_factory=dict)  # by id of embedding_model
     floors: dict[int, tuple[float, float]] = field(default_factory=dict)  # see floor.py
     _links: tuple[Ints, Ints] | None = None
+    _second_after: Ints | None = None
     _groups: Ints | None = None
+    _speaking: Flags | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -75,6 +78,20 @@ class Scope:
             self._links = self._find_links()
         return self._links
 
+    def second_after(self) -> Ints:
+        """The place of the document after the one after each (-1: none)."""
+        if self._second_after is None:
+            _, after = self.links()
+            self._second_after = np.append(after, -1)[after]
+        return self._second_after
+
+    def speaking(self) -> Flags:
+        """Which documents can be found at all: one without text (a hidden thought, an item that is not indexed) says
+        nothing; a stale one says what may have been forgotten, whatever its status is."""
+        if self._speaking is None:
+            self._speaking = (self.length > 0) & ~self.stale
+        return self._speaking
+
     def groups(self) -> Ints:
         """A number per document: equal for those of one session; a document of no session is a session of its own."""
         if self._groups is None:
@@ -85,7 +102,9 @@ class Scope:
     def reshaped(self) -> None:
         """To be called when documents came, went or moved: links and groups are found again when needed."""
         self._links = None
+        self._second_after = None
         self._groups = None
+        self._speaking = None
 
     def _find_links(self) -> tuple[Ints, Ints]:
         before = np.full(len(self), -1, np.int64)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import calendar
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
@@ -80,24 +80,35 @@ def standing_out(values: Floats, candidates: Flags, kind: str) -> Floats:
     comparable values and never 0/0. NaN (no such signal for the document) counts as 0.
     """
     typical, spread = TYPICAL[kind]
-    inside = values[candidates]
-    inside = inside[~np.isnan(inside)]
+    inside = values if candidates.all() else values[candidates]
+    missing = np.isnan(inside)
+    if missing.any():
+        inside = inside[~missing]
     total = len(inside) + BACKGROUND
-    mean = (inside.sum() + BACKGROUND * typical) / total
-    variance = (((inside - mean) ** 2).sum() + BACKGROUND * (spread**2 + (typical - mean) ** 2)) / total
-    out: Floats = np.fmax((values - mean) / math.sqrt(variance), 0.0)  # of a number and NaN, fmax takes the number
-    return out
+    mean = (float(inside.sum(dtype=np.float64)) + BACKGROUND * typical) / total
+    squares = float(np.square(inside - mean).sum(dtype=np.float64))
+    variance = (squares + BACKGROUND * (spread**2 + (typical - mean) ** 2)) / total
+    out = np.subtract(values, mean, dtype=np.float32)
+    out *= 1.0 / math.sqrt(variance)
+    return np.fmax(out, np.float32(0.0), out=out)  # of a number and NaN, fmax takes the number
 
 
 def smoothed(values: Floats, scope: Scope, weight: float) -> Floats:
     """The mean of each value and, with this weight each, its neighbours' in the session."""
-    known = ~np.isnan(values)
-    sums = np.where(known, values, 0.0)
-    parts = known.astype(np.float64)
     before, after = scope.links()
+    missing = np.isnan(values)
+    if not missing.any():
+        total = at(values, before)
+        total += at(values, after)
+        total *= weight
+        total += values
+        total /= 1.0 + weight * ((before >= 0).astype(np.float32) + (after >= 0))
+        return total
+    sums = np.where(missing, np.float32(0), values)
+    parts = (~missing).astype(np.float32)
     total = sums + weight * (at(sums, before) + at(sums, after))
     counted = parts + weight * (at(parts, before) + at(parts, after))
-    return np.where(known, total / np.maximum(counted, 1e-9), np.nan)
+    return np.where(missing, np.nan, total / np.maximum(counted, np.float32(1e-9)))
 
 
 # --- shares ---------------------------------------------------------------------------------------------------
@@ -105,7 +116,10 @@ def smoothed(values: Floats, scope: Scope, weight: float) -> Floats:
 
 def at(values: Floats, link: Ints) -> Floats:
     """The value at each link, 0 where there is none: a link of -1 takes the 0 that is put last."""
-    found: Floats = np.append(values, 0.0)[link]
+    padded = np.empty(len(values) + 1, values.dtype)
+    padded[:-1] = values
+    padded[-1] = 0
+    found: Floats = padded[link]
     return found
 
 
@@ -113,13 +127,12 @@ def shares(base: Floats, scope: Scope, weights: Weights = WEIGHTS) -> dict[str, 
     """What others in the session add to each document, except for `answers`, which needs the text before it."""
     before, after = scope.links()
     groups = scope.groups()
-    best = np.zeros(int(groups.max(initial=-1)) + 1)
+    best = np.zeros(int(groups.max(initial=-1)) + 1, base.dtype)
     np.maximum.at(best, groups, base)
-    following = at(base, after)
     return {
         "before": weights.before * at(base, before),
-        "after": weights.after * following,
-        "second_after": weights.second_after * at(following, after),
+        "after": weights.after * at(base, after),
+        "second_after": weights.second_after * at(base, scope.second_after()),
         "session": weights.session * best[groups],
     }
 
@@ -142,7 +155,7 @@ def date_factor(query: Query, scope: Scope, weights: Weights = WEIGHTS) -> Float
     """For documents of a date that the query names: a day (falling off within weeks), a month, a year."""
     if not query.dates:
         return None
-    match = np.zeros(len(scope))
+    match: Floats = np.zeros(len(scope))
     for named in query.dates:
         match = np.maximum(match, date_match(named, scope.day))
     return 1.0 + weights.date * match
@@ -201,7 +214,7 @@ def text_factors(query: Query, marks: npt.NDArray[np.uint8], weights: Weights = 
 
 @dataclass(frozen=True)
 class Signal:
-    """One signal over the scope: as measured, as it stands out, and with what weight."""
+    """One signal over the pool: as measured, as it stands out, and with what weight."""
 
     value: Floats
     out: Floats
@@ -210,15 +223,16 @@ class Signal:
 
 @dataclass(frozen=True)
 class Ranking:
-    """What was computed for a scope. `pool`: places of those that stand a chance, with all factors; best first in
-    `order` after `finish`."""
+    """What was computed of those that stand a chance. `pool`: their places in the scope, ascending; all other arrays
+    are over the pool. `asked`: what `answers` adds where the document before it is a question."""
 
+    pool: Ints
     signals: dict[str, Signal]
     base: Floats
     shares: dict[str, Floats]
     factors: dict[str, Floats]
+    asked: Floats
     raw: Floats
-    pool: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def score_of(raw: Floats | float) -> Floats | float:
@@ -235,15 +249,19 @@ def first_round(
     size: int,
     weights: Weights = WEIGHTS,
 ) -> Ranking:
-    """Everything that needs no text; then the `size` best, judged as if each answered a question, are the pool."""
-    signals: dict[str, Signal] = {}
-    base = np.zeros(len(scope))
+    """Everything that needs no text; then the `size` best, judged as if each answered a question, are the pool.
+
+    Over the whole scope it goes in float32; what is then known of the pool is added up anew in float64, so that an
+    explanation adds up to the last digit.
+    """
     table = signal_weights(list(evidence), weights)
+    outs: dict[str, Floats] = {}
+    base = np.zeros(len(scope), np.float32)
+    everything = bool(candidates.all())
     for kind, values in evidence.items():
-        measured = smoothed(values, scope, weights.smooth) if kind == "static" else values
-        out = np.where(candidates, standing_out(measured, candidates, kind), 0.0)
-        signals[kind] = Signal(values, out, table[kind])
-        base += table[kind] * out
+        out = standing_out(smoothed(values, scope, weights.smooth) if kind == "static" else values, candidates, kind)
+        outs[kind] = out if everything else np.where(candidates, out, np.float32(0))
+        base += np.float32(table[kind]) * outs[kind]
     added = shares(base, scope, weights)
     factors = {
         name: factor
@@ -253,32 +271,62 @@ def first_round(
         )
         if factor is not None
     }
+    asked = weights.answers * at(base, scope.links()[0])
+    hopeful = base + asked
+    for share in added.values():
+        hopeful += share
+    for factor in factors.values():
+        hopeful *= factor.astype(np.float32)
+    pool = largest(hopeful, np.flatnonzero(candidates), size)
+    return _summed(
+        pool,
+        {kind: Signal(_exact(evidence[kind], pool), _exact(out, pool), table[kind]) for kind, out in outs.items()},
+        {name: _exact(share, pool) for name, share in added.items()},
+        {name: _exact(factor, pool) for name, factor in factors.items()},
+        _exact(asked, pool),
+    )
+
+
+def _exact(values: Floats, pool: Ints) -> Floats:
+    return values[pool].astype(np.float64)
+
+
+def largest(values: Floats, among: Ints, size: int) -> Ints:
+    """The places of the `size` largest values among some places, ascending. A bound guessed from every 32nd of many
+    leaves little to sort."""
+    if len(among) <= size:
+        return among
+    chosen = values if len(among) == len(values) else values[among]
+    sample = chosen[::32]
+    if len(sample) > 4 * size:
+        bound = np.partition(sample, len(sample) - size // 16 - 8)[len(sample) - size // 16 - 8]
+        near = np.flatnonzero(chosen >= bound)
+        if len(near) >= size:
+            among, chosen = among[near], chosen[near]
+    return np.sort(among[np.argpartition(-chosen, size - 1)[:size]])
+
+
+def _summed(
+    pool: Ints,
+    signals: dict[str, Signal],
+    added: dict[str, Floats],
+    factors: dict[str, Floats],
+    asked: Floats,
+) -> Ranking:
+    base = np.zeros(len(pool))
+    for signal in signals.values():
+        base = base + signal.weight * signal.out
     raw = base + sum(added.values())
     for factor in factors.values():
         raw = raw * factor
-    before, _ = scope.links()
-    hopeful = np.where(candidates, raw + weights.answers * at(base, before), -1.0)
-    places = np.flatnonzero(candidates)
-    if len(places) > size:
-        places = np.sort(places[np.argpartition(-hopeful[places], size - 1)[:size]])
-    return Ranking(signals, base, added, factors, raw, places)
+    return Ranking(pool, signals, base, added, factors, asked, raw)
 
 
 def second_round(scope: Scope, query: Query, ranking: Ranking, prior: Floats, weights: Weights = WEIGHTS) -> Ranking:
     """The pool with what its texts say (`scope.marks` must be known for it and for those before it)."""
     pool = ranking.pool
-    before, _ = scope.links()
-    asked = np.where(before[pool] >= 0, scope.marks[before[pool]] & QUESTION, 0) > 0
-    answers = np.zeros(len(scope))
-    answers[pool] = np.where(asked, weights.answers * at(ranking.base, before)[pool], 0.0)
-    added = {**ranking.shares, "answers": answers}
-    factors = dict(ranking.factors)
-    for name, factor in text_factors(query, scope.marks[pool], weights).items():
-        factors[name] = np.ones(len(scope))
-        factors[name][pool] = factor
-    factors["prior"] = np.ones(len(scope))
-    factors["prior"][pool] = prior
-    raw = ranking.base + sum(added.values())
-    for factor in factors.values():
-        raw = raw * factor
-    return replace(ranking, shares=added, factors=factors, raw=raw)
+    before = scope.links()[0][pool]
+    asks = np.where(before >= 0, scope.marks[before] & QUESTION, 0) > 0
+    added = {**ranking.shares, "answers": np.where(asks, ranking.asked, 0.0)}
+    factors = {**ranking.factors, **text_factors(query, scope.marks[pool], weights), "prior": prior}
+    return _summed(pool, ranking.signals, added, factors, ranking.asked)

@@ -28,8 +28,8 @@ def by_matrix(vectors: Vectors, query: Floats, count: int) -> Floats:
     cosines = products(vectors.rows, sought) / (vectors.norms * np.linalg.norm(sought.astype(np.float32)))
     owner = vectors.owner
     if len(owner) == count and bool((owner == np.arange(count)).all()):  # one passage each: the usual case
-        return cosines.astype(np.float64)
-    best = np.full(count, -np.inf)
+        return cosines
+    best = np.full(count, -np.inf, np.float32)
     living = owner >= 0
     np.maximum.at(best, owner[living], cosines[living])
     best[best == -np.inf] = np.nan

@@ -62,17 +62,22 @@ class WordEvidence:
 
 def weigh(scope: Scope, candidates: Flags, found: Sequence[Found]) -> WordEvidence:
     """Scores of all documents, counted over the candidates alone."""
-    count = int(candidates.sum())
-    mean = float(scope.length[candidates].mean()) if count else 1.0
-    held_back = 1 + SATURATION * (1 - LENGTH + LENGTH * scope.length / max(mean, 1.0))
-    score = np.zeros(len(scope))
-    covered = np.zeros(len(scope))
+    everything = bool(candidates.all())
+    count = len(scope) if everything else int(np.count_nonzero(candidates))
+    lengths = scope.length if everything else scope.length[candidates]
+    mean = max(float(lengths.mean(dtype=np.float64)), 1.0) if count else 1.0
+    held = [one.places if everything else one.places[candidates[one.places]] for one in found]
+    rarities = [float(np.log1p((count + BACKGROUND - len(inside) + 0.5) / (len(inside) + 0.5))) for inside in held]
+    score = np.zeros(len(scope), np.float32)
+    covered = np.zeros(len(scope), np.float32)
     total = 0.0
-    for one in found:
-        inside = one.places[candidates[one.places]]
-        rarity = float(np.log1p((count + BACKGROUND - len(inside) + 0.5) / (len(inside) + 0.5)))
-        score[inside] += rarity * (1 + SATURATION) / held_back[inside]
+    for one, inside, rarity in zip(found, held, rarities, strict=True):
+        score[inside] += np.float32(rarity)
         if one.term.is_word:
-            covered[inside] += rarity
+            covered[inside] += np.float32(rarity)
             total += rarity
-    return WordEvidence(score, covered / total if total else covered)
+    held_back = scope.length * np.float32(SATURATION * LENGTH / mean)
+    held_back += np.float32(1 + SATURATION * (1 - LENGTH))
+    score *= np.float32(1 + SATURATION)
+    score /= held_back
+    return WordEvidence(score, covered / np.float32(total) if total else covered)
