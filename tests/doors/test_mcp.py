@@ -356,6 +356,30 @@ def test_two_stdio_servers_serve_one_file(tmp_path: Path) -> None:
         assert memory.stats()["kinds"]["memory"] == 10
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends a process without a signal")
+def test_a_host_that_ends_the_server_leaves_one_complete_file(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    command = [sys.executable, "-m", "istar_lite", "mcp", str(path)]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes) as server:
+        assert server.stdin is not None and server.stdout is not None
+        for message in (
+            {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {},
+                                                         "clientInfo": {"name": "t", "version": "1"}}},
+            {"method": "notifications/initialized"},
+            {"id": 2, "method": "tools/call", "params": {"name": "remember", "arguments": {"text": "kept"}}},
+        ):  # fmt: skip
+            server.stdin.write((json.dumps({"jsonrpc": "2.0", **message}) + "\n").encode())
+            server.stdin.flush()
+        while json.loads(server.stdout.readline()).get("id") != 2:
+            pass
+        server.terminate()
+        server.wait(20)
+    assert [one.name for one in tmp_path.iterdir()] == ["agent.db"]
+    with Memory(path, read_only=True) as memory:
+        assert memory.list("memory")[0]["text"] == "kept"
+
+
 @pytest.mark.skipif(not IS_2, reason="the later protocol is that of mcp 2.x")
 @pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])
 def test_the_client_of_mcp_2_speaks_to_it_in_both_protocols(tmp_path: Path, mode: str) -> None:
@@ -388,6 +412,8 @@ def served(tmp_path: Path) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait(10)
+        # Ended by a signal, it has left one complete file.
+        assert [path.name for path in tmp_path.iterdir()] == ["agent.db"]
 
 
 def http_client(address: str) -> Any:
