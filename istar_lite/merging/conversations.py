@@ -153,7 +153,8 @@ def _end(state: State, kind: str, row: Values, at: str) -> None:
 
 
 def _observation_key(row: Values) -> Key:
-    return (row["first_message"], row["last_message"], *said(row, "text"))
+    """Not its range: where the files went apart, the same messages are not the same range of ids."""
+    return said(row, "text")
 
 
 def _overlap(a: Values, b: Values) -> bool:
@@ -222,7 +223,7 @@ def _bring_reflections(state: State, there: int, here: int, owner: int) -> None:
 
 
 def _reflection_key(row: Values) -> Key:
-    return (row["first_observation"], row["last_observation"], row["generation"], *said(row, "text"))
+    return (row["generation"], *said(row, "text"))
 
 
 def _all_hold(state: State, session: int, row: Values) -> bool:
