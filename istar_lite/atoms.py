@@ -70,9 +70,8 @@ def extract(services: Services, run: Run, extractor: AtomExtractor, turn: int, *
     """Runs the extractor over all turns up to `turn` not yet seen, when that is due. Returns the atoms that were
     new, each with its status after eviction. `force` asks a failed window again at once."""
     step = as_int(turn, "turn")
-    standing = runs.progress(services.file.reader(), run, PURPOSE, CADENCE)
-    if standing is None or not standing.due(step) or services.file.read_only:
-        return []  # nine times out of ten: one statement
+    if not runs.is_due(services, run, PURPOSE, CADENCE, step) or services.file.read_only:
+        return []
     with services.file.reading() as connection:
         due = _due(services, connection, run, step, force=force)
     if due is None:

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from istar_lite.driver import (
     BUSY_SECONDS,
@@ -130,7 +130,7 @@ class _Connections:
 def identity(path: Path) -> tuple[int, int] | None:
     """Which file lies at `path`: device and number, None if none does."""
     try:
-        status = path.stat()
+        status = os.stat(path)
     except OSError:
         return None
     return (status.st_dev, status.st_ino)
@@ -306,6 +306,22 @@ class File:
             if connection.in_transaction:
                 connection.execute("rollback")
 
+    def glance(self, sql: str, parameters: Any = ()) -> sqlite3.Row | None:
+        """One row, for what is asked after every write: from the writer, whose pages are still at hand, unless
+        another thread is using it. (Each write makes a reader forget all its pages.)"""
+        self._require_open()
+        writer = self._connections.writer
+        if writer is None or not self._writing.acquire(blocking=False):
+            rows = self.reader().execute(sql, parameters).fetchall()
+        else:
+            try:
+                rows = writer.execute(sql, parameters).fetchall()
+            except sqlite3.DatabaseError as error:
+                raise translate(error, self.path) from error
+            finally:
+                self._writing.release()
+        return rows[0] if rows else None
+
     # --- writing ----------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -318,23 +334,29 @@ class File:
         self._require_open()
         if self.read_only:
             raise ReadOnly(f"{self.path}: was opened read-only")
-        with self._writer_lock():
+        self._acquire_writer()  # no context manager inside this one: every write pays for it
+        try:
             if self._write_depth:
                 assert self._connections.writer is not None
                 yield self._connections.writer
                 return
             yield from self._transaction()
+        finally:
+            self._writing.release()
 
     @contextlib.contextmanager
     def _writer_lock(self) -> Iterator[None]:
-        if not self._writing.acquire(timeout=BUSY_SECONDS):
-            raise Busy(
-                f"{self.path}: another thread is writing, and waiting {BUSY_SECONDS:g} s did not help; try again"
-            )
+        self._acquire_writer()
         try:
             yield
         finally:
             self._writing.release()
+
+    def _acquire_writer(self) -> None:
+        if not self._writing.acquire(timeout=BUSY_SECONDS):
+            raise Busy(
+                f"{self.path}: another thread is writing, and waiting {BUSY_SECONDS:g} s did not help; try again"
+            )
 
     def _writer(self) -> sqlite3.Connection:
         """The writing connection, in WAL mode; made when it is first needed. The caller holds the lock."""

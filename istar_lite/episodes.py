@@ -61,8 +61,10 @@ def update(
     """Has the model write or extend the episode of the turns up to `turn`, when that is due. None: it is not, or it
     could not be done now and stays due. `force` asks again at once after a failure."""
     step = as_int(turn, "turn")
+    if not runs.is_due(services, run, PURPOSE, CADENCE, step) or services.file.read_only:
+        return None
     due = _due(services, services.file.reader(), run, step, force=force)
-    if due is None or services.file.read_only:
+    if due is None:
         return None
     if services.llm is None:
         runs.note_due(services, PURPOSE, due.session, due.first, due.last)

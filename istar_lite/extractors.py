@@ -14,6 +14,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import fmean
 from typing import Any, Literal
 
@@ -264,6 +265,7 @@ class Several:
         return sorted(found, key=lambda atom: atom.turn)
 
 
+@cache
 def default_extractor() -> AtomExtractor:
     """What a run gets that brings no rules: the reward's sign, extremes and streaks, and first appearances."""
     return Several(SignChange("reward"), NewExtreme("reward"), Streak("reward"), FirstAppearance())

@@ -88,19 +88,28 @@ def owner(connection: sqlite3.Connection, session: int) -> int:
 
 
 def progress(connection: sqlite3.Connection, run: Run, purpose: str, cadence: str) -> Progress | None:
-    """Where the run stands; `cadence` is the setting that says how often. None: it has no turns.
+    """Where the run stands; `cadence` is the setting that says how often. None: it has no turns."""
+    return _as_progress(connection.execute(_PROGRESS, _asked(run, purpose, cadence)).fetchone())
 
-    One statement, since it is asked at every turn: watermark as in `tasks`, setting as in `places`.
-    """
-    row = connection.execute(
-        _PROGRESS, {"namespace": run.namespace, "run": run.name, "purpose": purpose, "cadence": cadence}
-    ).fetchone()
+
+def is_due(services: Services, run: Run, purpose: str, cadence: str, turn: int) -> bool:
+    """Whether `turn` is a cadence away from what is done: a glance, since hosts ask it at every turn."""
+    found = _as_progress(services.file.glance(_PROGRESS, _asked(run, purpose, cadence)))
+    return found is not None and found.due(turn)
+
+
+def _asked(run: Run, purpose: str, cadence: str) -> dict[str, str]:
+    return {"namespace": run.namespace, "run": run.name, "purpose": purpose, "cadence": cadence}
+
+
+def _as_progress(row: sqlite3.Row | None) -> Progress | None:
     if row is None or row["newest"] is None:
         return None
     mark = row["first"] - 1 if row["done"] is None else row["done"]
     return Progress(row["session"], mark, row["newest"], _positive(row["every"]))
 
 
+# One statement; the watermark as in `tasks`, the setting as in `places`.
 _PROGRESS = """
 select run.id as session,
   (select min(turn) from turn where turn.session = run.id) as first,
