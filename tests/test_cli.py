@@ -213,6 +213,36 @@ def test_work_asks_the_model_that_is_named(
         assert "--llm" in shell("work", path, "--llm", wrong, code=2).stderr
 
 
+READER = """
+import re
+def model(messages):
+    asked = messages[-1]["content"]
+    if "Valid phases" in asked:
+        return "[BOOM | T1-T2]\\nPrices rose and the stock was sold while the permits grew dear, and money was made."
+    if "Result" in asked:
+        return "[RUN RETROSPECTIVE]\\nRoot cause: the permits were bought late.\\nRule: IF dear THEN wait (T3)"
+    if "Messages:" in asked:
+        return "no idea"
+    return asked
+"""
+
+
+def test_bench_prompts_tells_how_many_answers_can_be_read(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Path(__file__).parent / "data" / "model_answers_free.jsonl"
+    (tmp_path / "reading_model.py").write_text(READER)
+    monkeypatch.chdir(tmp_path)
+    told = {one["purpose"]: one for one in shell.json("bench", "prompts", data, "--llm", "reading_model:model", code=1)}
+    assert (told["episode"]["asked"], told["episode"]["readable"]) == (3, 3)
+    assert (told["retro"]["asked"], told["retro"]["readable"]) == (2, 2)
+    assert (told["observe"]["asked"], told["observe"]["readable"]) == (2, 0)
+    assert "observe: " in shell("bench", "prompts", data, "--llm", "reading_model:model", code=1).stderr
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"purpose": "sing", "request": [{"content": "x"}]}')
+    assert "line 1" in shell("bench", "prompts", other, "--llm", "reading_model:model", code=2).stderr
+
+
 def test_snapshot_merge_and_export_move_a_memory(shell: Shell, filled: Path, tmp_path: Path) -> None:
     copy, rows = tmp_path / "copy.db", tmp_path / "rows.jsonl"
     assert shell.json("snapshot", filled, copy)["bytes"] == copy.stat().st_size
