@@ -52,7 +52,7 @@ class Chat:
         min_score: float | None = None,
     ) -> Retrieved:
         """The last `pairs` exchanges, oldest first, and up to `limit` memories of the namespace that matter for
-        `prompt`, best first; none when nothing is relevant (`memories_held` tells that from an empty store).
+        `prompt`, best first; none when nothing is relevant (`reason` tells that from an empty store).
 
         `ranking`: "balanced" is relevance × (0.9 + 0.1 · decay) × equally bounded priors of importance and emotion;
         "ebbinghaus" is similarity × decay × importance × emotional weight, which costs most of the recall on

@@ -77,13 +77,13 @@ def store(
     with services.file.write() as tx:
         place = places.ensure_session(tx, namespace, session, "conversation", now)
         known = _stored_before(tx, place, name, asked, answered)
-        id = known if known is not None else _write(tx, place, asked, answered, at, name, now)
+        id, said = (known, None) if known is not None else _write(tx, place, asked, answered, at, name, now)
         recommended = known is None and _counted(tx, place)
     memory_ids: Sequence[int] = ()
     if services.llm is None:
         _warn_without_model(services, namespace)
     elif known is None:
-        memory_ids = (yield from _extract_exchange(services, namespace, id)) or ()
+        memory_ids = (yield from _extract_exchange(services, namespace, id, said)) or ()
     return Stored(
         exchange_id=id,
         memory_ids=tuple(memory_ids),
@@ -108,9 +108,11 @@ def _stored_before(tx: sqlite3.Connection, session: int, key: str | None, prompt
     return int(row["id"])
 
 
-def _write(tx: sqlite3.Connection, session: int, prompt: str, response: str, at: str, key: str | None, now: str) -> int:
+def _write(
+    tx: sqlite3.Connection, session: int, prompt: str, response: str, at: str, key: str | None, now: str
+) -> tuple[int, str]:
     """The exchange with its two messages, and the work of taking its statements out: due, or done at once when the
-    prompt holds nothing but what memory itself handed out."""
+    prompt holds nothing but what memory itself handed out. Gives its id and what else the prompt says."""
     messages = _newest_messages(tx, session, prompt, response) or [
         _write_message(tx, session, role, content, at, now)
         for role, content in (("user", prompt), ("assistant", response))
@@ -122,11 +124,12 @@ def _write(tx: sqlite3.Connection, session: int, prompt: str, response: str, at:
     )
     id = int(cursor.lastrowid or 0)
     owner = _owner(tx, session)
-    if own_text.without(prompt, own_text.handed_out(tx, session)):
+    said = own_text.without(prompt, own_text.handed_out(tx, session))
+    if said:
         tasks.add(tx, PURPOSE, namespace=owner, session=session, first=id, last=id, now=now)
     else:
         tasks.record_done(tx, PURPOSE, namespace=owner, session=session, first=id, last=id, now=now)
-    return id
+    return id, said
 
 
 def _newest_messages(tx: sqlite3.Connection, session: int, prompt: str, response: str) -> list[int] | None:
@@ -216,8 +219,9 @@ def _budget_is_spent(services: Services) -> bool:
     return False
 
 
-def _extract_exchange(services: Services, namespace: str, id: int) -> Flow[list[int] | None]:
-    """One call of the model for one exchange. Gives the ids of its memories; None when it is still due."""
+def _extract_exchange(services: Services, namespace: str, id: int, said: str | None = None) -> Flow[list[int] | None]:
+    """One call of the model for one exchange. Gives the ids of its memories; None when it is still due. `said`: what
+    the prompt says beside what memory handed out, where that is known already."""
     with services.file.write() as tx:
         exchange, row = _find(tx, id), _open_task(tx, id)
         if exchange is None or row is None:
@@ -234,7 +238,7 @@ def _extract_exchange(services: Services, namespace: str, id: int) -> Flow[list[
         )
         if task is None:
             return None
-        said = exchange.said(tx)
+        said = exchange.said(tx) if said is None else said
         if not said or _goes_unread(tx, exchange):
             tasks.finish(tx, task, services.now())
             return []
@@ -375,8 +379,12 @@ def retrieve(
     at = None if as_of is None else to_text(as_of, "as_of")
     now = at or services.now()
     found = find(services, namespace, prompt, limit=most, ranking=ranking, as_of=at)
-    chosen = [one for one in found.memories if least is None or one.score >= least]
     connection = services.file.reader()
+    chosen = [
+        one.model_copy(update={"sources": memories.sources(connection, one.id)})
+        for one in found.memories
+        if least is None or one.score >= least
+    ]
     place = places.find_session(connection, namespace, session, "conversation")
     owner = places.find_namespace(connection, namespace)
     recent = [] if place is None else recent_pairs(connection, place, last, at)
@@ -388,7 +396,7 @@ def retrieve(
     return Retrieved(
         recent_pairs=tuple(recent),
         memories=tuple(chosen),
-        memories_held=0 if owner is None else memories.count_live(connection, owner, now),
+        reason=None if chosen else memories.why_nothing(connection, owner, now),
         filtered=found.filtered + len(found.memories) - len(chosen),
     )
 
@@ -402,19 +410,25 @@ class Found:
 
 
 def find(
-    services: Services, namespace: str, prompt: object, *, limit: int, ranking: Ranking, as_of: str | None = None
+    services: Services,
+    namespace: str,
+    prompt: object,
+    *,
+    limit: int,
+    ranking: Ranking,
+    as_of: str | None = None,
 ) -> Found:
-    """The relevant memories, ranked. Nothing is written."""
+    """The relevant memories, ranked, without what they rest on. Nothing is written."""
     request = recall.make_request(
         namespace,
         prompt,
-        k=max(CANDIDATES, 3 * limit) if limit else 0,
+        k=max(CANDIDATES, 2 * limit) if limit else 0,
         kinds=["memory"],
         as_of=as_of,
+        sources=False,
         floor=True,
     )
     results = recall.search(services, request)
-    hits = {hit.id: hit for hit in results}
     candidates = [Candidate(hit.id, hit.score, similarity(hit)) for hit in results]
     now = as_of or services.now()
     rows = memories.rank(services.file.reader(), candidates, ranking=ranking, now=now)
@@ -424,7 +438,7 @@ def find(
     for row in reversed(rows[:limit]):
         # What was moved before another one ranks at least as high.
         least = ranked[-1].score if ranked else 0.0
-        ranked.append(_recalled(row, hits[row["id"]], max(row["score"], least)))
+        ranked.append(_recalled(row, max(row["score"], least)))
     return Found(ranked[::-1], results.filtered)
 
 
@@ -437,7 +451,7 @@ def similarity(hit: Hit) -> float:
     return hit.score
 
 
-def _recalled(row: sqlite3.Row, hit: Hit, score: float) -> Recalled:
+def _recalled(row: sqlite3.Row, score: float) -> Recalled:
     return Recalled(
         id=row["id"],
         text=row["text"],
@@ -449,7 +463,6 @@ def _recalled(row: sqlite3.Row, hit: Hit, score: float) -> Recalled:
         emotion=row["emotion"],
         emotional_weight=row["emotional_weight"],
         created_at=from_text(row["occurred_at"]),
-        sources=hit.sources,
     )
 
 

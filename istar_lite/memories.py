@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from istar_lite import browse, places, tombstones
 from istar_lite.clock import from_text, later, to_text
 from istar_lite.errors import BadInput
-from istar_lite.models import EMOTIONS, MemoryItem, Ranking, Row
+from istar_lite.models import EMOTIONS, MemoryItem, Ranking, Row, Source
 from istar_lite.text import digest, normalise
 from istar_lite.values import as_int, as_name, as_real, as_tags, as_text
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 REINFORCEMENT = 0.75  # days of stability that a memory gains each time it is returned, times its emotional weight
 STABILITY_CEILING = 365.0  # days; from there on a memory that is used daily fades by 0.3 % a day and needs no more
+SOURCES = 10  # of one memory that is returned
+NO_MEMORIES, NOTHING_RELEVANT = "the store is empty", "nothing relevant"
 HOST = "host"  # source_kind of "the host told it itself", kept where a memory has other sources too
 ENDED_KINDS = ("memory", "atom", "episode", "profile", "exchange", "observation", "reflection")
 
@@ -525,12 +527,39 @@ def item(row: sqlite3.Row) -> MemoryItem:
     )
 
 
-def count_live(connection: sqlite3.Connection, owner: int, now: str) -> int:
-    """How many live memories the namespace holds."""
+def why_nothing(connection: sqlite3.Connection, owner: int | None, now: str) -> str:
+    """Why a recall gave nothing: the namespace holds no live memory, or none that was relevant."""
     row = connection.execute(
-        f"select count(*) from memory where namespace = :owner and {LIVE}", {"owner": owner, "now": now}
+        f"select 1 from memory where namespace = :owner and {LIVE} limit 1", {"owner": owner, "now": now}
     ).fetchone()
-    return int(row[0])
+    return NO_MEMORIES if row is None else NOTHING_RELEVANT
+
+
+def sources(connection: sqlite3.Connection, id: int) -> tuple[Source, ...]:
+    """The messages and turns at the bottom of a memory, also of one that was merged from others, oldest first."""
+    rows = connection.execute(
+        "with recursive below (kind, row) as (select 'memory', ?1 union"
+        " select source_kind, source_row from below cross join source"
+        "  on source.kind = below.kind and source.row = below.row)"
+        " select document.kind, document.row, document.text, document.speaker, document.occurred_at,"
+        " document.external_id, session.name as session from below cross join document"
+        "  on document.kind = below.kind and document.row = below.row"
+        " left join session on session.id = document.session where below.kind <> 'memory'"
+        " order by document.occurred_at, document.id limit ?2",
+        (id, SOURCES),
+    )
+    return tuple(
+        Source(
+            kind=row["kind"],
+            id=row["row"],
+            text=row["text"],
+            session=row["session"],
+            speaker=row["speaker"],
+            occurred_at=from_text(row["occurred_at"]),
+            external_id=row["external_id"],
+        )
+        for row in rows
+    )
 
 
 # --- ranking --------------------------------------------------------------------------------------------------

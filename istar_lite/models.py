@@ -319,13 +319,13 @@ class Recalled(Record):
 class Retrieved(Record):
     """What `Chat.retrieve` gives: the last exchanges, oldest first, and the memories that matter now, best first.
 
-    `memories_held` counts the live memories of the namespace: with none returned, 0 means an empty store, more that
-    nothing was relevant. `filtered`: how many were held back as not relevant enough.
+    `reason` tells why there are no memories: "the store is empty" (of live memories) or "nothing relevant"; None where
+    there are some. `filtered`: how many were held back as not relevant enough.
     """
 
     recent_pairs: tuple[Pair, ...] = ()
     memories: tuple[Recalled, ...] = ()
-    memories_held: int = 0
+    reason: str | None = None
     filtered: int = 0
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from istar_lite.frames import escape_frame, strip_frames
@@ -31,6 +32,7 @@ _LARGEST = 2**63 - 1
 _CJK = "⺀-⻿々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ"
 _WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
 _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
+_ESCAPED = re.compile(r"[<\[［＜&:：#]")  # without one of these, a text is handed out as it is
 _MARKS = re.compile(r"[.!?…。！？]*")
 # What a host puts around a sentence: marks, dates, numbers, and a label such as "User:".
 _WRAPPING = re.compile(r"[\W\d_]*(?:(?:[^\W\d_]+[ \t]*){1,3}:[\W\d_]*)?")
@@ -56,7 +58,18 @@ def _tokens(text: str) -> list[_Token]:
 
 def words(text: str) -> tuple[str, ...]:
     """The words of a text as they are compared."""
+    if text.isascii():
+        return tuple(_WORD.findall(text.lower()))
     return tuple(token.word for token in _tokens(text))
+
+
+@lru_cache(maxsize=4096)
+def _sentences(text: str) -> tuple[tuple[str, ...], ...]:
+    """The whole text and each of its sentences as words, in the form they are handed out too. Kept, because the same
+    rows are handed out again and again, and each `store` compares with those of the last recalls."""
+    forms = (text, escape_frame(text)) if _ESCAPED.search(text) else (text,)
+    parts = (words(part) for form in forms for part in (form, *_SENTENCE_END.split(form)))
+    return tuple(dict.fromkeys(part for part in parts if part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +91,8 @@ class Sentences:
 
     def add(self, text: str, label: str = "") -> None:
         """The whole text, and each of its sentences, in the form they are handed out too. The first label stays."""
-        for form in dict.fromkeys((text, escape_frame(text))):
-            for sentence in (form, *_SENTENCE_END.split(form)):
-                if found := words(sentence):
-                    self._by_head.setdefault(found[:HEAD], {}).setdefault(found, label)
+        for sentence in _sentences(text):
+            self._by_head.setdefault(sentence[:HEAD], {}).setdefault(sentence, label)
 
     def __bool__(self) -> bool:
         return bool(self._by_head)

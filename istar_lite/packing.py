@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from istar_lite import exchanges, memories, places, recall
@@ -67,8 +68,12 @@ class _Item:
 
     @property
     def line(self) -> str:
-        # The log has lines and marks of its own.
-        return escape_frame(self.text) if self.section == "log" else f"- {self.lead}{one_line(self.text)}"
+        """As it stands in the block. The log has lines and marks of its own."""
+        return escape_frame(self.text) if self.section == "log" else f"- {self.lead}{_escaped(self.text)}"
+
+
+# Each item is rendered anew for each other one that is tried beside it.
+_escaped = lru_cache(maxsize=512)(one_line)
 
 
 def context(
@@ -100,7 +105,7 @@ def _why_empty(services: Services, namespace: str, anything: bool) -> str:
     row = services.file.reader().execute(
         "select 1 from document where namespace = (select id from namespace where name = ?) limit 1", (namespace,)
     )
-    return "nothing relevant" if row.fetchone() else "the store is empty"
+    return memories.NOTHING_RELEVANT if row.fetchone() else memories.NO_MEMORIES
 
 
 def _leave_trail(

@@ -326,11 +326,11 @@ def test_the_dict_of_a_retrieval_is_what_chat_applications_expect(path: Path, cl
 
 def test_nothing_relevant_is_told_apart_from_an_empty_store(path: Path, clock: FixedClock) -> None:
     with Memory(path, clock=clock) as memory:
-        assert memory.chat().retrieve("anything").memories_held == 0
+        assert memory.chat().retrieve("anything").reason == "the store is empty"
         memory.remember_many(["Tulips need cold to flower", "Roses are pruned in March", "Compost wants air"])
         for prompt in ("QQQQ zzxy", "how do I rotate TLS keys", "ok", "thanks!", "??? !!!"):
             found = memory.chat().retrieve(prompt)
-            assert (found.memories, found.memories_held, found.to_prompt()) == ((), 3, "")
+            assert (found.memories, found.reason, found.to_prompt()) == ((), "nothing relevant", "")
         assert memory.chat().retrieve("when are roses pruned").memories[0].text == "Roses are pruned in March"
 
 
@@ -352,7 +352,7 @@ def test_memories_are_of_the_namespace_and_pairs_of_the_session(path: Path, cloc
         elsewhere = memory.chat("tuesday").retrieve("what does Ann like, tea?")
         assert ([one.text for one in elsewhere.memories], elsewhere.recent_pairs) == (["Ann likes tea."], ())
         stranger = memory.in_namespace("other").chat("monday").retrieve("what does Ann like, tea?")
-        assert (stranger.memories, stranger.recent_pairs, stranger.memories_held) == ((), (), 0)
+        assert (stranger.memories, stranger.recent_pairs, stranger.reason) == ((), (), "the store is empty")
 
 
 def test_limits_are_checked_and_zero_gives_nothing(path: Path, clock: FixedClock) -> None:

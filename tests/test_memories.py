@@ -173,7 +173,7 @@ def test_past_its_time_to_live_a_memory_is_no_longer_found_without_any_sweeper(
     assert len(memory.search("parking spot")) == 1
     clock.advance(3601)
     assert not memory.search("parking spot")
-    assert memory.chat().retrieve("where is the parking spot").memories_held == 0
+    assert memory.chat().retrieve("where is the parking spot").reason == "the store is empty"
     assert memory.get("memory", 1) is not None
 
 
