@@ -17,6 +17,7 @@ from istar_lite import Memory, TurnRecord, __version__
 from istar_lite.cli import main
 from istar_lite.cli.common import printable
 from istar_lite.cli.showing import LOOK
+from istar_lite.testing import WordEmbedder
 
 
 @pytest.fixture
@@ -353,6 +354,14 @@ def test_a_terminal_that_lacks_the_characters_still_gets_its_answer(shell: Shell
     assert "likes ?? and cr" in run("show", path, "memories", env=env, encoding="latin-1").stdout
     told = json.loads(run("show", path, "memories", "--json", env=env, encoding="latin-1").stdout)
     assert told["items"][0]["text"] == "likes 緑茶 and crème"
+
+
+def test_a_warning_is_one_line_too(shell: Shell, path: Path) -> None:
+    with Memory(path, embedder=WordEmbedder()) as memory:
+        memory.remember("likes tea")
+    told = run("search", path, "tea")
+    assert told.returncode == 0 and "likes tea" in told.stdout
+    assert told.stderr.startswith("istar-lite: ") and told.stderr.count("\n") == 1
 
 
 def test_as_a_module_it_is_the_same_command(shell: Shell, path: Path) -> None:

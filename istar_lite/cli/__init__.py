@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -39,7 +40,9 @@ class OneLineErrors(click.Group):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")
         try:
-            status = super().main(args, prog_name, complete_var, False, **extra)
+            with warnings.catch_warnings():
+                warnings.showwarning = _tell
+                status = super().main(args, prog_name, complete_var, False, **extra)
         except click.ClickException as error:
             _fail(error.format_message())
         except IstarError as error:
@@ -53,6 +56,11 @@ class OneLineErrors(click.Group):
         except OSError as error:
             _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _tell(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning in one line, without the place in our code that raised it."""
+    click.echo(f"istar-lite: {' '.join(str(message).split())}", err=True)
 
 
 def _fail(message: str, *, status: int = 2) -> NoReturn:
