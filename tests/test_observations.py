@@ -1108,6 +1108,29 @@ def test_a_handler_that_raises_is_logged_and_the_others_run(
     assert memory.search("handler")
 
 
+@pytest.mark.parametrize("background", ["thread", "async"])
+def test_a_handler_that_waits_for_its_own_work_does_not_wait_for_ever(
+    opened: Callable[..., Memory], background: str
+) -> None:
+    observing = watch(opened(ScriptedLLM(MODEL)), background=background)
+    told: list[Any] = []
+
+    @observing.on_observation
+    def handler(event: ObservationEvent) -> None:
+        if not told:
+            told.append(observing.wait(30))
+            talk(observing, 40, start=50)
+            told.append(observing.context().tokens < 1_800)
+
+    async def run() -> None:
+        talk(observing, 3)
+        observing.turn_end()
+        assert await observing.await_(20)
+
+    asyncio.run(run())
+    assert told == [False, True]
+
+
 def test_handlers_are_told_whoever_did_the_work(opened: Callable[..., Memory]) -> None:
     memory = opened(ScriptedLLM(MODEL))
     observing, other = watch(memory), watch(memory)

@@ -230,7 +230,9 @@ class Conversation(RuleBasedStateMachine):
         self.clock.advance(10_000)
         self.memory.work(force=True)
         assert self.observing.context().left_out == 0
-        assert self.observing.state().failed == 0
+        # (A log of nothing but critical lines cannot be condensed: that a reflection failed is no fault.)
+        failed = self.memory.db.query("select * from task where purpose = 'observe' and state = 'failed'")
+        assert list(failed) == []
         assert list(problems(self.memory.db.conn)) == []
         assert self.memory.check() == []
         for flow in [one for one in self.kept_alive if isinstance(one, Generator)]:

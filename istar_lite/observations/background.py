@@ -12,6 +12,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from istar_lite.services import Services
 
 Work = Callable[["Services"], Flow[int]]
+# Whose work is being done here: threads and tasks that it starts, the handlers it calls among them, inherit it.
+_worker: ContextVar[Background | None] = ContextVar("worker", default=None)
 _log = logging.getLogger("istar_lite.observations")
 
 
@@ -51,7 +54,7 @@ class Background:
 
     def wait(self, timeout: float | None) -> bool:
         """Waits until nothing is being done; False when that takes longer than `timeout` seconds."""
-        if self._is_own():
+        if _worker.get() is self:
             return False  # a handler that waits for the work it is called from would wait for ever
         done = self._idle.wait(timeout)
         self.raise_stop()
@@ -70,9 +73,6 @@ class Background:
             stop, self._stop = self._stop, None
         if stop is not None:
             raise stop
-
-    def _is_own(self) -> bool:
-        return False
 
     def _begin(self) -> bool:
         """Whether to start; if somebody is at work they will look once more."""
@@ -104,15 +104,13 @@ class Background:
 class ThreadBackground(Background):
     """A daemon thread."""
 
-    _thread: int | None = None
-
     def kick(self) -> None:
         self.raise_stop()
         if self._services.llm is not None and self._begin():
             start_thread(self._run).add_done_callback(self._ended)
 
     def _run(self) -> None:
-        self._thread = threading.get_ident()
+        _worker.set(self)
         while True:
             run_flow(self._services, self._work(self._services))
             if not self._goes_on():
@@ -122,9 +120,6 @@ class ThreadBackground(Background):
         error = future.exception()
         if error is not None:
             self._failed(error)
-
-    def _is_own(self) -> bool:
-        return self.busy and threading.get_ident() == self._thread
 
 
 class AsyncBackground(Background):
@@ -145,6 +140,7 @@ class AsyncBackground(Background):
             self._task.add_done_callback(self._ended)
 
     async def _run(self) -> None:
+        _worker.set(self)
         while True:
             await arun_flow(self._services, self._work(self._services))
             if not self._goes_on():
@@ -165,7 +161,7 @@ class AsyncBackground(Background):
         task = self._task
         if not self.busy or task is None or not _is_running_here(task):
             return await super().await_(timeout)
-        if task is asyncio.current_task():
+        if _worker.get() is self:
             return False
         await asyncio.wait({task}, timeout=timeout)
         self.raise_stop()
