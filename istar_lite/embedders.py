@@ -13,7 +13,6 @@ import importlib.util
 import inspect
 import json
 import os
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -21,12 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from istar_lite.errors import BadInput, IstarError
+from istar_lite.later import Later
 
 if TYPE_CHECKING:
+    import socket
+
     import numpy as np
     import numpy.typing as npt
 
     Matrix = npt.NDArray[np.float32]
+else:
+    socket = Later("socket")
 
 EmbedderLike = Any  # "static", "fastembed", "fastembed:<model>", an Embedder, a callable, a list of these, or None
 STATIC = "static/l2-supercat-256"

@@ -13,18 +13,24 @@ Nothing here or in clients.py belongs to an event loop: one memory serves `async
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable, Generator
-from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
 from istar_lite.clients import LLM, Ask, ChatMessage, Model, adapt, as_llm
+from istar_lite.later import Later
 from istar_lite.replies import Reply
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent import futures
+else:
+    asyncio = Later("asyncio")
+    futures = Later("concurrent.futures")
 
 __all__ = ["LLM", "Answer", "Ask", "ChatMessage", "Flow", "adrive", "as_llm", "drive"]
 
@@ -165,7 +171,7 @@ def _reply(model: Model, ask: Ask, timeout: float | None) -> Reply:
     # A call that hangs cannot be stopped from outside: its thread is left behind, and its late answer
     # dropped.
     future = start_thread(partial(_settled, model, ask, timeout))
-    wait([future], timeout)
+    futures.wait([future], timeout)
     if not future.done():
         raise _late(timeout)
     return future.result()
@@ -224,9 +230,9 @@ def _late(timeout: float | None) -> TimeoutError:
     return TimeoutError(f"the model did not answer within {timeout:g} s")
 
 
-def start_thread(function: Callable[[], T]) -> Future[T]:
+def start_thread(function: Callable[[], T]) -> futures.Future[T]:
     """Start `function` in a daemon thread: for a pool's threads exit, and `asyncio.run` too, would wait."""
-    future: Future[T] = Future()
+    future: futures.Future[T] = futures.Future()
     future.set_running_or_notify_cancel()  # from here on nobody's `cancel` can make `set_result` fail
     context = contextvars.copy_context()
 

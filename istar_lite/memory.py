@@ -17,35 +17,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from istar_lite import (
-    atoms,
-    browse,
-    checking,
-    consolidation,
-    episodes,
-    exchanges,
-    exporting,
-    forgetting,
-    importing,
-    memories,
-    merging,
-    observations,
-    packing,
-    places,
-    profiles,
-    recall,
-    sealing,
-    tasks,
-)
-from istar_lite.agent import AgentMemory
-from istar_lite.chat import Chat
+from istar_lite import places, recall, tasks
 from istar_lite.clock import Clock, Instant, wall_clock
 from istar_lite.database import Durability, File
 from istar_lite.embedders import EmbedderLike
 from istar_lite.embedding import Embedding
 from istar_lite.errors import BadInput
-from istar_lite.files import Files
-from istar_lite.items import Items
+from istar_lite.later import Later
 from istar_lite.llm import Flow, as_llm
 from istar_lite.models import (
     AtomExtractor,
@@ -66,20 +44,68 @@ from istar_lite.models import (
     Row,
     StoreStatus,
 )
-from istar_lite.observations import ObservationalMemory
 from istar_lite.running import arun_flow, in_thread, run_flow
 from istar_lite.services import OnError, Services
-from istar_lite.transcripts import Transcript
 from istar_lite.values import as_int, as_name
 
 if TYPE_CHECKING:
     import sqlite_utils
 
+    from istar_lite import (
+        agent,
+        atoms,
+        browse,
+        chat,
+        checking,
+        consolidation,
+        episodes,
+        exchanges,
+        exporting,
+        files,
+        forgetting,
+        importing,
+        items,
+        memories,
+        merging,
+        observations,
+        packing,
+        profiles,
+        sealing,
+        transcripts,
+    )
+    from istar_lite.agent import AgentMemory
+    from istar_lite.chat import Chat
+    from istar_lite.files import Files
+    from istar_lite.items import Items
+    from istar_lite.observations import ObservationalMemory
     from istar_lite.observations.observational import BackgroundKind
+    from istar_lite.transcripts import Transcript
+else:
+    # A search needs none of these: they are imported by the first call that goes to them (see later.py).
+    agent = Later("istar_lite.agent")
+    atoms = Later("istar_lite.atoms")
+    browse = Later("istar_lite.browse")
+    chat = Later("istar_lite.chat")
+    checking = Later("istar_lite.checking")
+    consolidation = Later("istar_lite.consolidation")
+    episodes = Later("istar_lite.episodes")
+    exchanges = Later("istar_lite.exchanges")
+    exporting = Later("istar_lite.exporting")
+    files = Later("istar_lite.files")
+    forgetting = Later("istar_lite.forgetting")
+    importing = Later("istar_lite.importing")
+    items = Later("istar_lite.items")
+    memories = Later("istar_lite.memories")
+    merging = Later("istar_lite.merging")
+    observations = Later("istar_lite.observations")
+    packing = Later("istar_lite.packing")
+    profiles = Later("istar_lite.profiles")
+    sealing = Later("istar_lite.sealing")
+    transcripts = Later("istar_lite.transcripts")
 
 # What `work` drains, in this order: atoms go into episodes, episodes into retrospectives, extracted statements into
 # consolidated ones.
-_DRAINS = (atoms.drain, episodes.drain, profiles.drain, exchanges.drain, consolidation.drain, observations.drain)
+_DRAINS = (atoms, episodes, profiles, exchanges, consolidation, observations)
 
 
 class Memory:
@@ -346,7 +372,7 @@ class Memory:
         ready-made ones (`extractors.default_extractor`); no classifier: phases OPENING, GROWTH, PLATEAU, DECLINE,
         RECOVERY and a summary of rewards.
         """
-        return AgentMemory(
+        return agent.AgentMemory(
             self._services,
             self.namespace,
             run,
@@ -373,7 +399,7 @@ class Memory:
 
     def chat(self, session: str = "default") -> Chat:
         """A conversation: exchanges, and the memories taken out of them."""
-        return Chat(self._services, self.namespace, session)
+        return chat.Chat(self._services, self.namespace, session)
 
     def remember(
         self,
@@ -518,9 +544,9 @@ class Memory:
     def _work(self, limit: int | None, force: bool) -> Flow[int]:
         most = None if limit is None else as_int(limit, "limit", low=0)
         done = 0
-        for drain in _DRAINS:
+        for layer in _DRAINS:
             room = None if most is None else most - done
-            done += yield from drain(self._services, self.namespace, limit=room, force=force)
+            done += yield from layer.drain(self._services, self.namespace, limit=room, force=force)
         self._services.embedding.settle(self._services, retry=True)
         return done
 
@@ -542,7 +568,7 @@ class Memory:
         `background`: who observes while the conversation runs: "thread", "async" (a task of the running loop), or
         None (the host calls `work()`). Nothing is asked and nothing is written before the first `add`.
         """
-        return ObservationalMemory(
+        return observations.ObservationalMemory(
             self._services,
             self.namespace,
             session,
@@ -556,15 +582,15 @@ class Memory:
 
     def transcript(self, session: str = "default") -> Transcript:
         """A conversation as an agent framework keeps it: items that come back exactly as they were given."""
-        return Transcript(self._services, self.namespace, session)
+        return transcripts.Transcript(self._services, self.namespace, session)
 
     def files(self) -> Files:
         """The files of a model's memory folder, with the history of each."""
-        return Files(self._services, self.namespace)
+        return files.Files(self._services, self.namespace)
 
     def items(self) -> Items:
         """Values under keys, in a hierarchy of labels, with times to live."""
-        return Items(self._services, self.namespace)
+        return items.Items(self._services, self.namespace)
 
     # --- import -----------------------------------------------------------------------------------------------
 

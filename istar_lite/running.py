@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from istar_lite.errors import IstarError
+from istar_lite.later import Later
 from istar_lite.llm import Flow, adrive, drive
 
 if TYPE_CHECKING:
+    import asyncio
+
     from istar_lite.services import Services
+else:
+    asyncio = Later("asyncio")
 
 P = ParamSpec("P")
 R = TypeVar("R")

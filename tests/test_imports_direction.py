@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "istar_lite"
 
 # Each part of the package (a module or a folder) and where it stands.
 RANKS = (
-    ("leaves", "errors text clock values frames models answers prompts replies"),
+    ("leaves", "later errors text clock values frames models answers prompts replies"),
     ("below", "driver migrations database clients llm running embedders embedding places tasks services trail"),
     ("below", "tombstones browse plain_sql checking exporting sealing runs own_text clustering extractors"),
     ("layers", "turns atoms episodes profiles blocks memories exchanges consolidation observations recall changes"),
@@ -60,6 +60,8 @@ def imported(tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
                 yield full if full in known else str(node.module)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Later":
+            yield from (str(name.value) for name in node.args if isinstance(name, ast.Constant) and name.value in known)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "istar_lite")
         yield from imported(node, known)
@@ -144,6 +146,50 @@ def test_nothing_asks_the_machine_for_the_time_but_the_wall_clock() -> None:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 names = {alias.name for alias in node.names} | {getattr(node, "module", None)}
                 assert "random" not in names, f"{name}:{node.lineno}"
+
+
+def test_names_imported_later_are_those_that_type_checkers_see() -> None:
+    import istar_lite
+
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.name: str(node.module).removeprefix("istar_lite.")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == istar_lite._HOME
+    for name in istar_lite.__all__:
+        assert getattr(istar_lite, name).__name__ == name
+    assert set(istar_lite.__all__) <= set(dir(istar_lite))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        istar_lite.nothing  # noqa: B018
+
+
+# What costs 10 ms and more to import and is not needed to find something by words.
+SLOW = ("asyncio", "concurrent.futures", "sqlite_utils", "fastembed", "sqlite_vec", "click", "mcp", "difflib")
+LAYERS = ("prompts", "answers", "observations", "exchanges", "forgetting", "merging", "importing", "exporting")
+
+
+def test_open_and_search_load_no_other_layer(tmp_path: Path) -> None:
+    names = (*SLOW, *(f"istar_lite.{layer}" for layer in LAYERS))
+    program = f"""
+import sys, pydantic
+before = set(sys.modules)
+import istar_lite
+with istar_lite.Memory('x.db', embedder=None) as memory:
+    memory.search('anything')
+print(*(name for name in {names} if name in sys.modules and name not in before))"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(PACKAGE.parent), "PATH": "/usr/bin:/bin"},
+        check=False,
+    )
+    assert (done.stderr, done.stdout.strip()) == ("", "")
 
 
 HEAVY = ("sqlite_utils", "numpy", "fastembed", "onnxruntime", "tokenizers", "sqlite_vec", "click", "mcp", "datasette")
