@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("agents", reason="needs the extra `openai-agents`")
+pytest.importorskip("agents.testing", reason="needs an openai-agents that ships its scripted model")
 
 from agents import Agent, RunConfig, Runner, SQLiteSession, function_tool, set_tracing_disabled
 from agents.memory import Session, SessionSettings
