@@ -80,7 +80,7 @@ def import_conversation(
         raise BadInput("format", f"{format!r} is none of {', '.join(FORMAT_NAMES)}")
     prefix = None if session is None else as_name(session, "session")
     opened = open_source(source)
-    writer = Writer(services, namespace, prefix, opened.name, dry_run, remember)
+    writer = Writer(services, namespace, prefix, as_name(opened.name, "session"), dry_run, remember)
     items = _items(opened, format)
     done = 0
     while batch := list(islice(items, BATCH)):

@@ -36,7 +36,7 @@ def open_source(source: object) -> Source:
     Raises `BadInput` for what is neither, does not exist, or holds no JSON at all.
     """
     if isinstance(source, (str, os.PathLike)):
-        return _from_path(Path(os.fspath(source)).expanduser())
+        return _from_path(Path(os.fspath(source)).expanduser().absolute())  # "." has a name too
     if isinstance(source, Mapping):
         return _from_document("default", source)
     if isinstance(source, Iterable) and not isinstance(source, (bytes, bytearray)):
@@ -51,7 +51,7 @@ def _from_path(path: Path) -> Source:
         with open(path, "rb") as handle:
             head = handle.read(len(SQLITE_HEADER))
         if head == SQLITE_HEADER:
-            return Source(path.stem, iter(()), database=path.absolute())
+            return Source(path.stem, iter(()), database=path)
         if head.startswith(b"PK\x03\x04"):
             return _from_document(path.stem, _parsed(path.stem, _from_archive(path)))
         return _from_file(path)

@@ -1,8 +1,8 @@
 """The one path by which imported messages reach the file: checked, compared with what is known, written in batches.
 
-A message is known when its session holds its id, or, where it has none, as many equal ones (role, speaker, content
-and, where the source gives it, time) as came before it in the source. So the same file imported again adds nothing,
-a file that has grown adds what is new, and a person who says "ok" twice has said it twice.
+A message is known when its session holds its id, or, where it has none, as many equal ones without id (role, speaker,
+content and, where the source gives it, time) as came before it in the source. So the same file imported again adds
+nothing, a file that has grown adds what is new, and a person who says "ok" twice has said it twice.
 """
 
 from __future__ import annotations
@@ -104,6 +104,8 @@ class Writer:
         """One batch, in one transaction."""
         self.now = self.services.now()
         self._counted.clear()
+        if not self.dry:
+            self._ids_met.clear()  # those of earlier batches are in the file
         messages = [message for item in items if (message := self._checked(item)) is not None]
         with self._connection() as connection:
             fresh = self._fresh(connection, self._not_forgotten(connection, messages))
@@ -134,7 +136,9 @@ class Writer:
         parts = None if said.parts is None else to_json(said.parts, "parts")
         content = self.services.stored_text(said.content, "content", blank=parts is not None)
         name = self._session_name(said.session)
-        session = self._sessions.setdefault((name, said.session_key), _Session(name, said.session_key))
+        session = self._sessions.get((name, said.session_key))
+        if session is None:
+            session = self._sessions[name, said.session_key] = _Session(name, said.session_key)
         dated = said.occurred_at is not None
         when = to_text(as_instant(said.occurred_at), "timestamp") if dated else session.last_time or self.now
         session.last_time = when
@@ -248,7 +252,8 @@ class Writer:
             return
         self._counted.add(session.id)
         rows = connection.execute(
-            "select id, role, speaker, content, occurred_at from message where session = ? and id > ?",
+            "select id, role, speaker, content, occurred_at from message"
+            " where session = ? and id > ? and external_id is null",
             (session.id, session.counted_to),
         )
         for row in rows:
@@ -267,9 +272,10 @@ class Writer:
                 positions[session.id] = _last_position(tx, session.id)
             positions[session.id] += 1
             rows.append(self._row(message, session.id, positions[session.id]))
-            # Our own rows will be counted with those of others: they are taken off in advance.
-            session.by_text[message.identity(with_time=False)] -= 1
-            session.by_time[message.identity(with_time=True)] -= 1
+            if message.external_id is None:
+                # Our own rows will be counted with those of others: they are taken off in advance.
+                session.by_text[message.identity(with_time=False)] -= 1
+                session.by_time[message.identity(with_time=True)] -= 1
         tx.executemany(_INSERT, rows)
 
     def _keep(self, connection: sqlite3.Connection, fact: Fact) -> None:
