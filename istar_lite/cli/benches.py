@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+import time
 from pathlib import Path
 
 import click
@@ -9,14 +11,16 @@ import click
 from istar_lite import as_llm
 from istar_lite.cli.common import NOTHING, load_llm, print_json, print_table, printable
 
+EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+
 
 @click.group("bench")
 def bench() -> None:
-    """Measure: how well recall finds, and how well a model answers."""
+    """Measure: how well recall finds, how well a model answers, how fast it all is."""
 
 
 @bench.command("recall")
-@click.argument("data", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("data", type=EXISTING)
 @click.option("--embedder", "embedders", multiple=True, help='"static", "fastembed:<model>", or "none" for words only.')
 @click.option("--pooled", is_flag=True, help="Also all conversations in one file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -35,7 +39,7 @@ def recall(data: Path, embedders: tuple[str, ...], pooled: bool, as_json: bool) 
 
 
 @bench.command("prompts")
-@click.argument("data", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("data", type=EXISTING)
 @click.option("--llm", "llm_spec", metavar="MODULE:NAME", required=True, help="The model: what as_llm accepts.")
 @click.option("--model", help="The name of the model, for clients that want one.")
 @click.option("--timeout", type=float, default=120.0, show_default=True, help="Seconds for one call.")
@@ -55,6 +59,44 @@ def prompts(data: Path, llm_spec: str, model: str | None, timeout: float, as_jso
             for problem in one.problems:
                 click.echo(f"{one.purpose}: {printable(problem)}", err=True)
     return 0 if all(one.readable == one.asked for one in told) else NOTHING
+
+
+@bench.command("speed")
+@click.option("--items", type=click.IntRange(10), default=2000, show_default=True, help="Adds of each kind.")
+@click.option("--size", "sizes", type=click.IntRange(500), multiple=True, help="Documents in scope (1000 and 10000).")
+@click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Runs of which the median is taken.")
+@click.option("--days", type=click.IntRange(0), default=0, help="Also the growth over so many days of 500 turns.")
+@click.option("--cpu", is_flag=True, help="Count CPU time, not the wall's: for a machine that is busy.")
+@click.option("--peers", is_flag=True, help="Also the other stores that are installed, on the same items and vectors.")
+@click.option("--compare", type=EXISTING, help="An older --json run.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def speed(
+    items: int,
+    sizes: tuple[int, ...],
+    runs: int,
+    days: int,
+    cpu: bool,
+    peers: bool,
+    compare: Path | None,
+    as_json: bool,
+) -> int:
+    """Cold start, adds, searches at size, the other calls, bytes and memory, as a Markdown table."""
+    from istar_lite.bench import measures, speed  # only who measures pays for its imports
+    from istar_lite.bench import peers as others
+
+    with tempfile.TemporaryDirectory() as folder:
+        clock = time.process_time if cpu else time.perf_counter
+        setup = speed.Setup(Path(folder), items, sizes or (1_000, 10_000), runs, days, clock)
+        measured = list(speed.run(setup))
+        if peers:
+            measured += others.run(setup)
+    old = None if compare is None else measures.from_json(compare.read_text(encoding="utf-8"))
+    if as_json:
+        click.echo(measures.to_json(measured))
+    else:
+        for line in measures.markdown(measured, old):
+            click.echo(line)
+    return 0
 
 
 COMMANDS: tuple[click.Command, ...] = (bench,)
