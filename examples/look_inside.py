@@ -1,4 +1,4 @@
-"""Look into a memory: two runs of an agent, a fortnight at a control desk, a long shift, and the page that shows it all.
+"""Look into a memory: two runs of an agent, a fortnight at a desk, a long shift, and the page that shows it all.
 
     python examples/look_inside.py [FILE.db] [PAGE.html]
 
@@ -69,9 +69,11 @@ SHIFT = [
 def _desk() -> ScriptedLLM:
     """A model that knows the answers of this story."""
     kept = {
-        said: json.dumps({"memories": [{"text": text, "importance": weight, "emotion": felt} for text, weight, felt in worth]})
+        said: json.dumps(
+            {"memories": [dict(zip(("text", "importance", "emotion"), one, strict=True)) for one in worth]}
+        )
         for _, said, _, worth in DESK
-    }  # fmt: skip
+    }
     return ScriptedLLM(
         {
             "observe": _observe,
@@ -88,7 +90,8 @@ def _observe(messages: list[Any]) -> str:
     """The first sentence of each message, as a log."""
     said = re.findall(r"\*\*user \((?:[^)]*?)(\d\d:\d\d)\)\*\*:?\s*([^.\n]+)", messages[-1]["content"], re.IGNORECASE)
     lines = "\n".join(f"- ({when}) {sentence}" for when, sentence in said) or "- the shift went on"
-    return f"<observations>\nDate: today\n{lines}\n</observations>\n<current-task>\nKeep the shift running\n</current-task>"
+    task = "<current-task>\nKeep the shift running\n</current-task>"
+    return f"<observations>\nDate: today\n{lines}\n</observations>\n{task}"
 
 
 def fill(path: Path, now: datetime) -> None:

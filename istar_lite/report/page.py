@@ -13,14 +13,14 @@ from typing import Any
 from istar_lite.report.shelf import embed_json
 
 GENERATOR = '<meta name="generator" content="istar-lite report">'
-SCRIPTS = ("dom.js", "data.js", "charts.js", "detail.js", "known.js", "timeline.js", "fading.js", "layers.js", "gone.js",
-           "work.js", "main.js")  # fmt: skip
+# In the order of their use.
+SCRIPTS = ("dom", "data", "charts", "detail", "known", "timeline", "fading", "layers", "gone", "work", "main")
 
 
 def assemble(data: dict[str, Any], title: str) -> str:
     """The page. Only the style and the program in it may act: a policy names both by their digests, so that stored
     text could not run even if it got out of its JSON."""
-    style, program = _part("page.css"), "".join(_part(name) for name in SCRIPTS)
+    style, program = _part("page.css"), "".join(_part(f"{name}.js") for name in SCRIPTS)
     program = f'"use strict";(() => {{\n{program}}})();'
     return _filled(
         _part("page.html"),

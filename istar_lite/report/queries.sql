@@ -1,5 +1,6 @@
 -- What the page reads, each query by its name. Every one is bound to one namespace (:namespace, exact) and brings
--- what is worth most first, so that a page with little room shows the best part.
+-- what is worth most first, so that a page with little room shows the best part. `cross join` and `+` keep SQLite from
+-- going through the whole namespace once for each row that is looked up.
 
 -- name: now
 select strftime('%Y-%m-%dT%H:%M:%fZ', 'now') as now;
@@ -72,8 +73,8 @@ from (
   union all select 'observation', id, ended_by from observation where status <> 'active'
   union all select 'reflection', id, ended_by from reflection where status <> 'active'
   union all select 'file', id, ended_by from file where status <> 'active'
-) as ended join document on document.kind = ended.kind and document.row = ended.id
-where document.namespace = (select id from namespace where name = :namespace)
+) as ended cross join document on document.kind = ended.kind and document.row = ended.id
+where +document.namespace = (select id from namespace where name = :namespace)
 order by document.ended_at desc, document.id desc limit :limit;
 
 -- name: atoms ended
@@ -85,9 +86,9 @@ select document.kind, document.row as id, title, text, length(text) as character
   session.name as session, session.kind as session_kind, speaker, position, document.status,
   nullif(stale, 0) as stale, ended_at, expires_at
 from json_each(:keys) as wanted
-  join document on document.kind = json_extract(wanted.value, '$[0]') and document.row = json_extract(wanted.value, '$[1]')
+  cross join document on document.kind = json_extract(wanted.value, '$[0]') and document.row = json_extract(wanted.value, '$[1]')
   left join session on session.id = document.session
-where document.namespace = (select id from namespace where name = :namespace)
+where +document.namespace = (select id from namespace where name = :namespace)
 order by wanted.key;
 
 -- name: exchanges
@@ -134,7 +135,7 @@ from message where session = :session order by id desc limit :limit;
 
 -- name: atoms
 select atom.id, atom.turn, atom.priority, atom.status, nullif(atom.stale, 0) as stale, by.turn as ended_turn
-from atom left join atom as by on by.session = atom.session and atom.ended_by = 'atom ' || by.id
+from atom left join atom as by on by.session = atom.session and by.id = case when atom.ended_by glob 'atom *' then cast(substr(atom.ended_by, 6) as integer) end
 where atom.session = :session order by atom.turn desc, atom.id desc limit :limit;
 
 -- name: episodes
@@ -187,7 +188,7 @@ group by day, purpose order by day desc, purpose limit :limit;
 -- name: vectors
 select document.kind, document.row as id, embedding.model, embedding_model.name, embedding.vector
 from json_each(:keys) as wanted
-  join document on document.kind = json_extract(wanted.value, '$[0]') and document.row = json_extract(wanted.value, '$[1]')
+  cross join document on document.kind = json_extract(wanted.value, '$[0]') and document.row = json_extract(wanted.value, '$[1]')
   join embedding on embedding.document = document.id and embedding.part = 0
   join embedding_model on embedding_model.id = embedding.model
-where document.namespace = (select id from namespace where name = :namespace);
+where +document.namespace = (select id from namespace where name = :namespace);

@@ -35,7 +35,9 @@ class Shelf:
         """Puts the rows of `keys` on the shelf, in order, until it holds `mark` bytes; the keys that are on it."""
         placed: list[Key] = []
         for chunk in _chunks(keys, 200):
-            found = {(row["kind"], row["id"]): row for row in self._read([key for key in chunk if key not in self.rows])}
+            found = {
+                (row["kind"], row["id"]): row for row in self._read([key for key in chunk if key not in self.rows])
+            }
             for key in chunk:
                 if key in found and not self._put(key, found[key], mark):
                     return placed

@@ -10,7 +10,8 @@ const showTip = (mark) => {
 };
 const hideTip = () => { tip.hidden = true; };
 addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
-addEventListener("scroll", hideTip, { passive: true, capture: true });
+// The tip goes along with a mark that has the focus, and away from one that only had the pointer over it.
+addEventListener("scroll", () => { const on = document.activeElement; if (!tip.hidden && on?.matches(".mark")) showTip(on); else hideTip(); }, { passive: true, capture: true });
 
 const mark = (key, label, lane, x, ...children) => s("a", { href: link(key), class: `mark k-${known(split(key)[0])}`, "aria-label": label, tabindex: "-1", "data-lane": lane, "data-x": x }, children);
 

@@ -5,7 +5,7 @@ let opener = null, before = "";
 const FACTS = [
   ["at", "happened", (row) => time(row.at)], ["session", "in", (row) => `${row.session_kind === "run" ? "run" : "conversation"} ${row.session}`],
   ["speaker", "said by", (row) => row.speaker], ["decay", "left of it", (row) => `${percent(row.decay)}, fading from ${days(row.age_days)} ago`],
-  ["strength", "strength", (row) => `${row.strength.toFixed(3)} = ${row.decay.toFixed(3)} left × ${row.importance} important × ${row.emotional_weight} (${row.emotion})`],
+  ["strength", "strength", (row) => `${row.strength.toFixed(3)} = ${row.decay.toFixed(3)} left × importance ${row.importance} × ${row.emotion} ${row.emotional_weight}`],
   ["stability", "stability", (row) => `${row.stability.toFixed(1)} days`],
   ["access_count", "handed out", (row) => (row.access_count ? `${plural(row.access_count, "time")}${row.last_accessed_at ? `, last ${told(row.last_accessed_at)}` : ""}` : "never")],
   ["mention_count", "told", (row) => plural(row.mention_count, "time")], ["tags", "tags", (row) => row.tags.map((tag) => [h("span", { class: "tag" }, tag), " "])],
@@ -23,8 +23,7 @@ const fate = (row) => {
 };
 
 const body = (row, reference) => {
-  const span = reference && nearest(row.text, reference);
-  return h("span", { class: "said", dir: "auto" }, span ? marked(row.text, [span]) : row.text, row.characters ? h("em", { class: "soft" }, whole(row)) : null);
+  return h("span", { class: "said", dir: "auto" }, reference ? marked(row.text, nearest(row.text, reference)) : row.text, row.characters ? h("em", { class: "soft" }, whole(row)) : null);
 };
 
 // A step down: a source, with its own sources inside.
@@ -32,9 +31,9 @@ const step = (role, key, reference, way) => {
   const row = rows.get(key), [kind, id] = split(key);
   const item = h("li", {}, h("span", { class: "head" }, { merged_from: "merged from ", mentioned_in: "also told in " }[role], row ? h("a", { href: link(key) }, badge(kind)) : badge(kind),
     row && title(row) ? h("span", { dir: "auto" }, title(row)) : null, row?.at ? time(row.at) : null, row && fate(row) ? h("span", { class: "status" }, fate(row)) : null));
-  if (row?.text) item.append(body(row, kind === "message" || kind === "file" || kind === "memory" ? reference : null));
+  if (row?.text) item.append(body(row, kind === "message" || kind === "file" ? reference : null));
   else if (!row) item.append(h("span", { class: "soft" }, `number ${id}; its text is in the file, not in this page`));
-  if (!way.includes(key) && data.links[key]) item.append(chain(key, reference, [...way, key]));
+  if (!way.includes(key) && links[key]) item.append(chain(key, reference, [...way, key]));
   return item;
 };
 
@@ -67,7 +66,7 @@ const detail = (key) => {
   if (row.rules?.length) inside.append(h("h3", {}, "Rules"), h("ul", {}, row.rules.map((rule) => h("li", { dir: "auto" }, `if ${rule.if} then ${rule.then}${rule.turns?.length ? ` (${rule.turns.map((turn) => "T" + turn).join(", ")})` : ""}`))));
   inside.append(h("h3", {}, "Where it comes from"));
   const raw = kind === "turn" || kind === "message";
-  if (data.links[key]) inside.append(chain(key, row.text, [key]), h("p", { class: "soft" }, "Marked in what was said: the sentence that shares most words with it."));
+  if (links[key]) inside.append(chain(key, row.text, [key]), h("p", { class: "soft" }, "Marked in what was said: what shares most words with it."));
   else inside.append(h("p", { class: "soft" }, raw ? `It is the source itself: what was ${kind === "turn" ? "done" : "said"}.` : kind === "memory" ? "It was told directly, or its sources are not in this page." : "Nothing is kept below it."));
   const above = resting.get(key);
   if (above) { const list = h("ul", { class: "steps" }); inside.append(h("h3", {}, "What rests on it"), list, growing(list, above, ([, each]) => h("li", {}, h("a", { href: link(each) }, badge(split(each)[0])), " ", h("span", { dir: "auto" }, short(rows.get(each)?.text, 160))), 8)); }

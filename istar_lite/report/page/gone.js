@@ -21,6 +21,6 @@ const startGone = () => {
     const total = ["superseded", "merged", "evicted"].reduce((sum, state) => sum + of(state), 0);
     place.append(h("div", { class: "card" }, made, growing(list, keys, row, 10), keys.length < total ? h("p", { class: "soft" }, `The latest ${count(keys.length)} of ${count(total)}.`) : null));
   }
-  if (data.forgotten.length) place.append(h("div", { class: "card" }, table("Forgotten for good: no text is kept, only that it must not come back", [{ name: "day" }, { name: "what" }, { name: "texts", num: true }], data.forgotten.map((row) => [time(row.first_at, "day"), kindsNameShort(row.kind, row.rows), count(row.rows)]))));
+  if (data.forgotten.length) place.append(h("div", { class: "card" }, table("Forgotten for good: no text is kept, only digests by which it is known when it comes back", [{ name: "day" }, { name: "what" }, { name: "digests", num: true }], data.forgotten.map((row) => [time(row.first_at, "day"), kindsNameShort(row.kind, row.rows), count(row.rows)]))));
 };
 const kindsNameShort = (kind, number) => (number === 1 ? kindName(kind) : kind === "memory" ? "memories" : kindName(kind) + "s");

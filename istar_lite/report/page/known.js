@@ -1,6 +1,6 @@
 // What is known now, ranked, with the search box over it.
 const RAW = ["message", "turn"];
-const MEASURES = {
+const MEASURES = only({
   memory: ["strength = what is left × importance × emotion", (row) => [row.decay, `${percent(row.decay)} left`]],
   atom: ["by priority; the lowest goes first", (row) => [row.priority / 100, `priority ${Math.round(row.priority)}`]],
   episode: ["the latest first", (row) => [null, `T${row.turn_start}–T${row.turn_end}`]],
@@ -9,7 +9,7 @@ const MEASURES = {
   reflection: ["the latest first", (row) => [null, `generation ${row.generation}`]],
   message: ["the latest first, as far as in this page", (row) => [null, row.speaker || ""]],
   turn: ["the latest first, as far as in this page", (row) => [null, row.title || ""]],
-};
+});
 const PART = { memory: 12 };
 
 const lists = new Map(Object.entries(data.known).map(([kind, ids]) => [kind, ids.map((id) => `${kind}-${id}`)]));
@@ -60,7 +60,7 @@ const showKnown = () => {
   // Memories over the whole width; the rest in columns, where short lists leave no holes beside long ones.
   const groups = found.map(([kind, keys]) => [kind, group(kind, keys, terms)]), first = groups.filter(([kind]) => kind === "memory"), others = groups.filter(([kind]) => kind !== "memory");
   byId("groups").replaceChildren(...first.map(([, made]) => made), h("div", { class: "beside" }, others.map(([, made]) => made)));
-  byId("found").textContent = terms.length ? (total ? `${plural(total, "row")} with these words` : "Nothing in this page has these words.") + (shownKinds.has("message") || shownKinds.has("turn") ? "" : " What was said and done is not searched: choose it above to search it too.") : "";
+  byId("found").textContent = terms.length ? (total ? `${plural(total, "row")} with these words` : "Nothing in this page has these words") + (shownKinds.has("message") || shownKinds.has("turn") ? "." : ". What was said and done is not searched: choose it above to search it too.") : "";
   if (!found.length && !terms.length) byId("groups").append(h("p", { class: "empty" }, lists.size && [...lists.values()].some((keys) => keys.length) ? "No kind is chosen." : "Nothing yet."));
 };
 

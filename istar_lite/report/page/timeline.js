@@ -96,7 +96,7 @@ const drawLanes = (session) => (room) => {
     tag.style.top = `${sum.y}px`;
     labels.append(tag);
     drawnLanes.push(s("g", {}, lane.draw(sum.y, at, inner)));
-    sum.y += Math.max(lane.height, room < 560 && lane.about ? 62 : 40) + LANE_GAP;
+    sum.y += Math.max(lane.height, lane.about.length > 16 ? (room < 560 ? 74 : 58) : 40) + LANE_GAP;
   });
   fill(svg, { width: inner, height: sum.y + 22, viewBox: `0 0 ${inner} ${sum.y + 22}` }, [ticks.map((tick) => [s("path", { class: "grid", d: `M${x(tick)} 0V${sum.y}` }), s("text", { x: x(tick), y: sum.y + 16, "text-anchor": x(tick) > inner - 25 ? "end" : x(tick) < 25 ? "start" : "middle" }, unit + tick)]), drawnLanes]);
   const scroll = h("div", { class: "scroll", tabindex: inner > room - names ? "0" : null, role: inner > room - names ? "region" : null, "aria-label": inner > room - names ? "Timeline, scrolls sideways" : null }, chart(svg, `Timeline of ${session.name}`));
