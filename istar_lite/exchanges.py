@@ -389,10 +389,11 @@ def retrieve(
     owner = places.find_namespace(connection, namespace)
     recent = [] if place is None else recent_pairs(connection, place, last, at)
     if touch and at is None and not services.file.read_only and (chosen or recent):
+        query = services.stored_text(prompt, "prompt", blank=True)
         with services.file.write() as tx:
             memories.reinforce(tx, [one.id for one in chosen], now)
             handed = [*map(trail_of, chosen), *(("message", id, None, None, None) for id in _messages_of(tx, recent))]
-            write_trail(tx, namespace, place, "retrieve", str(prompt), handed, now)
+            write_trail(tx, namespace, place, "retrieve", query, handed, now)
     return Retrieved(
         recent_pairs=tuple(recent),
         memories=tuple(chosen),

@@ -112,11 +112,12 @@ def _leave_trail(
     services: Services, namespace: str, session: str | None, query: str, block: ContextBlock, items: Sequence[_Item]
 ) -> None:
     trails = {(item.kind, item.id): item.trail for item in items}
+    kept_query = services.stored_text(query, "query", blank=True)
     with services.file.write() as tx:
         now = services.now()
         memories.reinforce(tx, [id for kind, id in block.items if kind == "memory"], now)
         place = None if session is None else places.find_session(tx, namespace, session, "conversation")
-        write_trail(tx, namespace, place, "context", query, [trails[item] for item in block.items], now)
+        write_trail(tx, namespace, place, "context", kept_query, [trails[item] for item in block.items], now)
 
 
 # --- what may go in -------------------------------------------------------------------------------------------

@@ -375,6 +375,14 @@ def test_what_was_handed_out_is_in_the_trail_with_its_scores(path: Path, clock: 
         assert (rows[0]["via"], rows[0]["score"], len(rows[0]["query"])) == ("retrieve", one.score, 200)
 
 
+def test_queries_are_redacted_before_they_go_into_the_trail(path: Path, clock: FixedClock) -> None:
+    with Memory(path, embedder=None, clock=clock, redact=lambda text: text.replace("hunter2", "***")) as memory:
+        memory.remember("Ann likes tea.")
+        assert memory.chat().retrieve("does Ann like tea hunter2").memories
+        assert memory.context("does Ann like tea hunter2", budget_tokens=300)
+        assert {row["query"] for row in memory.db.query("select query from recall")} == {"does Ann like tea ***"}
+
+
 # --- consolidation signal -------------------------------------------------------------------------------------
 
 
