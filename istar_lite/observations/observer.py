@@ -69,16 +69,18 @@ def plan(watch: Watch, session: int, messages: Sequence[Spoken]) -> list[Chunk]:
     place = {identity: at for at, identity in enumerate(order)}
     limit = _call_limit(watch, connection, session)
     chunks: list[list[Unit]] = []
+    size = 0
     for unit in units(messages, open_end=rows.is_newest(connection, session, messages[-1])):
         if unit.pending:
             continue
         for run in _runs(unit, place):
-            last = chunks[-1][-1] if chunks else None
-            fits = last is not None and sum(one.tokens for one in chunks[-1]) + run.tokens <= limit
-            if last is not None and fits and place[run.first] == place[last.last] + 1:
+            adjoins = bool(chunks) and place[run.first] == place[chunks[-1][-1].last] + 1
+            if adjoins and size + run.tokens <= limit:
                 chunks[-1].append(run)
+                size += run.tokens
             else:
                 chunks.append([run])
+                size = run.tokens
     return [Chunk(tuple(chunk)) for chunk in chunks]
 
 

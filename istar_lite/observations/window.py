@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from istar_lite import tasks
@@ -98,6 +99,10 @@ def read(watch: Watch, session: int, *, recall: bool) -> View:
     return View(log, pinned, messages, recall, head, _count(watch, head))
 
 
+# A log of 200,000 tokens takes 0.4 s to escape, and hardly changes from call to call.
+_escaped = lru_cache(maxsize=64)(escape_frame)
+
+
 def head_message(log: rows.Log, *, recall: bool, without: int = 0, left_out: int = 0) -> dict[str, Any] | None:
     """The observation message; None when there is nothing to say. `without`: how many of the oldest entries of the
     log there is no room for."""
@@ -109,11 +114,11 @@ def head_message(log: rows.Log, *, recall: bool, without: int = 0, left_out: int
     if without:
         lines.append(f"Older parts of the log that there is no room for here: {without}.")
     parts = {
-        "observations": "\n".join(shown),
-        "current-task": log.current_task or "",
-        "suggested-response": log.suggested_response or "",
+        "observations": "\n".join(map(_escaped, shown)),
+        "current-task": _escaped(log.current_task or ""),
+        "suggested-response": _escaped(log.suggested_response or ""),
     }
-    lines += [f"<{tag}>\n{escape_frame(text).strip()}\n</{tag}>" for tag, text in parts.items() if text.strip()]
+    lines += [f"<{tag}>\n{text.strip()}\n</{tag}>" for tag, text in parts.items() if text.strip()]
     if left_out:
         lines.append(f"{left_out} messages after that are neither shown nor in the log yet.")
     return {"role": HEAD_ROLE, "content": fence(HEAD_TITLE, "\n".join(lines), escaped=True)}
