@@ -33,6 +33,7 @@ PURPOSE = "extract"
 STORES_BETWEEN_CONSOLIDATIONS = 20
 STORES = "stores"  # setting of a namespace: how many exchanges were ever stored in it
 RELATED = 8  # memories shown to the model, so that it can correct them and need not repeat them
+LONGEST_PROMPT = 24_000  # characters shown to the model, some 6,000 tokens; of a longer text its head and its end
 CANDIDATES = 12  # the least number of memories that are ranked; more where more are wanted
 
 
@@ -269,7 +270,7 @@ def _goes_unread(connection: sqlite3.Connection, exchange: _Exchange) -> bool:
 def _ask(services: Services, namespace: str, task: tasks.Task, exchange: _Exchange, said: str) -> Flow[list[int]]:
     related = _related(services, namespace, said)
     request = prompts.extract(
-        said,
+        _head_and_end(said),
         own_text.without(exchange.response, own_text.Sentences()),
         related=[hit.text for hit in related],
         when=f"{from_text(exchange.occurred_at):%A, %d %B %Y, %H:%M UTC}",
@@ -296,6 +297,13 @@ def _ask(services: Services, namespace: str, task: tasks.Task, exchange: _Exchan
     return ids
 
 
+def _head_and_end(text: str) -> str:
+    """A text that no window of a model would hold would fail each time it is tried."""
+    if len(text) <= LONGEST_PROMPT:
+        return text
+    return f"{text[: LONGEST_PROMPT * 2 // 3]}\n…\n{text[-LONGEST_PROMPT // 3 :]}"
+
+
 def _related(services: Services, namespace: str, said: str) -> Sequence[Hit]:
     request = recall.make_request(namespace, said, k=RELATED, kinds=["memory"], sources=False, explain=False)
     return recall.search(services, request).hits
@@ -314,7 +322,7 @@ def _keep(
     if present is None or present.prompt != exchange.prompt:
         raise tasks.ClaimLost(f"exchange {exchange.id} was changed or forgotten while the model read it")
     now = services.now()
-    ids = []
+    ids: list[int] = []
     for one in extracted:
         text = services.stored_text(one.text, "text", blank=True)
         if not normalise(text) or tombstones.is_forgotten(tx, exchange.owner, text):
@@ -327,7 +335,7 @@ def _keep(
             source=("message", exchange.prompt_id),
         )
         olds = _still_there(tx, [offered[number] for number in one.replaces])
-        ids.append(memories.correct(tx, exchange.owner, told, olds, now))
+        ids.append(memories.correct(tx, exchange.owner, told, olds, now, beside=ids))
     return list(dict.fromkeys(ids))
 
 

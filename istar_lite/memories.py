@@ -15,7 +15,7 @@ whole milliseconds: a difference of Julian days alone is good to some 40 µs, wh
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ STABILITY_CEILING = 365.0  # days; from there on a memory that is used daily fad
 SOURCES = 10  # of one memory that is returned
 NO_MEMORIES, NOTHING_RELEVANT = "the store is empty", "nothing relevant"
 HOST = "host"  # source_kind of "the host told it itself", kept where a memory has other sources too
-ENDED_KINDS = ("memory", "atom", "episode", "profile", "exchange", "observation", "reflection")
+ENDED_KINDS = ("memory", "atom", "episode", "profile", "exchange", "observation", "reflection", "file")
 
 # Conditions over `memory` at :now, and at an event time :at.
 LIVE = "memory.status = 'active' and memory.stale = 0 and (memory.expires_at is null or memory.expires_at > :now)"
@@ -310,13 +310,21 @@ def _lives_longer(held: str | None, told: str | None) -> str | None:
 
 
 def correct(
-    tx: sqlite3.Connection, owner: int, told: Statement, olds: Sequence[int], now: str, *, mentions_hold: bool = True
+    tx: sqlite3.Connection,
+    owner: int,
+    told: Statement,
+    olds: Sequence[int],
+    now: str,
+    *,
+    mentions_hold: bool = True,
+    beside: Collection[int] = (),
 ) -> int:
     """Stores `told` as the correction of the memories `olds`, at its date in their lines. Gives the id of the memory
     that holds it: a new one, or the one that said so already.
 
     `mentions_hold`: what was told again after the correction's date has returned to its value. Not where the host
-    names the memory that it corrects: it knows of the mentions.
+    names the memory that it corrects: it knows of the mentions. `beside`: memories told in the same breath; where one
+    statement is replaced by two, the second does not replace the first.
     """
     at = told.occurred_at
     live = equal_live(tx, owner, told.text, now)
@@ -326,7 +334,8 @@ def correct(
             if id != live["id"] and old["status"] == "active" and old["occurred_at"] <= at:
                 _close(tx, id, max(at, live["occurred_at"]), int(live["id"]))
         return _tell_again(tx, owner, live, told, now)
-    spots = [_spot(tx, _owned(tx, owner, id), at, mentions_hold=mentions_hold) for id in olds]
+    rows = [_owned(tx, owner, id) for id in olds]
+    spots = [_spot(tx, row, at, mentions_hold=mentions_hold, beside=beside) for row in rows]
     return _place(tx, owner, told, spots, now)
 
 
@@ -350,7 +359,14 @@ def _place(tx: sqlite3.Connection, owner: int, told: Statement, spots: Sequence[
 _Spot = tuple[list["sqlite3.Row"], "sqlite3.Row | None"]
 
 
-def _spot(tx: sqlite3.Connection, row: sqlite3.Row, at: str, *, mentions_hold: bool = True) -> _Spot:
+def _spot(
+    tx: sqlite3.Connection,
+    row: sqlite3.Row,
+    at: str,
+    *,
+    mentions_hold: bool = True,
+    beside: Collection[int] = (),
+) -> _Spot:
     """Where a correction of that date belongs in the line of `row`: the versions that it closes, and the one that
     closes it."""
     after: sqlite3.Row | None
@@ -358,12 +374,14 @@ def _spot(tx: sqlite3.Connection, row: sqlite3.Row, at: str, *, mentions_hold: b
         earlier = _versions_before(tx, row)
         between = [version for version in earlier if version["occurred_at"] > at]
         if between:
-            return _spot(tx, min(between, key=_by_date), at, mentions_hold=mentions_hold)
-        before, after = earlier, row
+            return _spot(tx, min(between, key=_by_date), at, mentions_hold=mentions_hold, beside=beside)
+        before, after = [version for version in earlier if version["id"] not in beside], row
     else:
         following = _version_after(tx, row)
         while following is not None and following["occurred_at"] <= at:
             row, following = following, _version_after(tx, following)
+            if row["id"] in beside:
+                return [], following
         # A version that was evicted, or whose successor is gone, stays as it ended.
         before, after = ([row] if row["status"] == "active" or following is not None else []), following
     again = [_split_at(tx, version, at) for version in before] if mentions_hold else []
@@ -488,8 +506,18 @@ def restore(services: Services, namespace: str, kind: object, id: object) -> Row
         if row["status"] != "active":
             if name == "memory":
                 _refuse_second_live(tx, row, now)
+            if name == "file":
+                _refuse_second_version(tx, row)
             tx.execute(f"update {name} set status = 'active', ended_at = null, ended_by = null where id = ?", (number,))
         return browse.as_row(tx.execute(f"select * from {name} where id = ?", (number,)).fetchone())
+
+
+def _refuse_second_version(tx: sqlite3.Connection, row: sqlite3.Row) -> None:
+    live = tx.execute(
+        "select id from file where namespace = ? and path = ? and status = 'active'", (row["namespace"], row["path"])
+    ).fetchone()
+    if live is not None:
+        raise BadInput("id", f"file {live['id']} is what is at {row['path']} now: delete or rename it first")
 
 
 def _refuse_second_live(tx: sqlite3.Connection, row: sqlite3.Row, now: str) -> None:

@@ -233,6 +233,31 @@ def test_a_known_memory_that_comes_back_as_new_is_counted_and_replaces_nothing(p
         assert row.occurred_at < row.last_mentioned_at
 
 
+@pytest.mark.parametrize("day", ["2026-02-01", "2025-12-01"])
+def test_one_memory_replaced_by_two_leaves_both(path: Path, clock: FixedClock, day: str) -> None:
+    two = answer({"text": "Ann lives in Oslo.", "replaces": [0]}, {"text": "Ann works in Bergen.", "replaces": [0]})
+    with open_memory(path, clock, [answer("Ann lives and works in Rome."), two]) as memory:
+        memory.chat().store("Ann lives and works in Rome", "ok")
+        memory.chat().store("Ann lives in Oslo and works in Bergen", "ok", occurred_at=f"{day}T00:00:00Z")
+        both, one = ["Ann lives in Oslo.", "Ann works in Bergen."], ["Ann lives and works in Rome."]
+        assert (texts(memory), texts(memory, "superseded")) == ((both, one) if day > "2026" else (one, both))
+        held = memory.db.query(
+            "select text from memory where ? between occurred_at and coalesce(ended_at, '9')", [f"{day}T00:00:00.000Z"]
+        )
+        assert set(both) <= {row["text"] for row in held}
+
+
+def test_a_giant_prompt_is_stored_whole_and_shown_by_its_head_and_end(path: Path, clock: FixedClock) -> None:
+    llm = ScriptedLLM([answer("The code word is heron.")])
+    giant = "the beginning. " + "nothing of note here. " * 45_000 + "The code word is heron."
+    with Memory(path, embedder=None, clock=clock, llm=llm) as memory:
+        assert memory.chat().store(giant, "ok").extraction == "done"
+        assert len(llm.calls[0].last_user) < 30_000
+        assert "the beginning." in llm.calls[0].last_user and "The code word is heron." in llm.calls[0].last_user
+        assert memory.get("message", 1).content == giant  # type: ignore[union-attr]
+        assert memory.search("what is the code word")[0].text in (giant, "The code word is heron.")
+
+
 def test_what_was_offered_and_forgotten_meanwhile_is_not_replaced(path: Path, clock: FixedClock) -> None:
     memory: Memory
 
