@@ -21,7 +21,7 @@ from anthropic.tools.memory import BetaLocalFilesystemMemoryTool  # noqa: E402
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from istar_lite import Memory  # noqa: E402
+from istar_lite import BadInput, Memory  # noqa: E402
 from istar_lite.adapters.anthropic_memory import AsyncMemoryTool, MemoryTool  # noqa: E402
 from istar_lite.testing import FixedClock  # noqa: E402
 
@@ -205,6 +205,19 @@ def test_forgetting_takes_the_history_along(tool: MemoryTool) -> None:
     say(tool, "str_replace", path="/memories/k.md", old_str="4711", new_str="secret")
     assert tool.memory.forget(text="4711").counts == {"file": 1}
     assert [one.text for one in tool.history("/memories/k.md")] == ["the code is secret"]
+    assert tool.memory.check() == []
+
+
+def test_a_deleted_file_can_be_restored_unless_another_took_its_place(tool: MemoryTool) -> None:
+    create(tool, "/memories/a.md", "first")
+    say(tool, "delete", path="/memories/a.md")
+    create(tool, "/memories/a.md", "second")
+    with pytest.raises(BadInput, match="delete or rename it first"):
+        tool.memory.restore("file", 1)
+    say(tool, "rename", old_path="/memories/a.md", new_path="/memories/b.md")
+    tool.memory.restore("file", 1)
+    assert say(tool, "view", path="/memories/a.md").endswith("first")
+    assert say(tool, "view", path="/memories/b.md").endswith("second")
     assert tool.memory.check() == []
 
 

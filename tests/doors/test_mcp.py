@@ -494,14 +494,24 @@ def test_a_file_that_is_no_memory_is_told_in_one_line(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
+def test_without_the_package_the_command_says_what_to_install(tmp_path: Path) -> None:
+    script = "import sys; sys.modules['mcp'] = None; from istar_lite.cli import main; main(['mcp', sys.argv[1]])"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "a.db")], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "pip install 'istar-lite[mcp]'" in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "a.db").exists()
+
+
 # --- other clients --------------------------------------------------------------------------------------------
 
 
-def test_the_client_of_fastmcp_speaks_to_it(tmp_path: Path) -> None:
+def test_the_client_of_fastmcp_speaks_to_it(tmp_path: Path, memory: Memory) -> None:
     fastmcp = pytest.importorskip("fastmcp", reason="fastmcp is not installed")
     transports = pytest.importorskip("fastmcp.client.transports")
     command = transports.StdioTransport(
-        sys.executable, ["-m", "istar_lite", "mcp", str(tmp_path / "agent.db")], env=dict(os.environ)
+        sys.executable, ["-m", "istar_lite", "mcp", str(tmp_path / "other.db")], env=dict(os.environ)
     )
 
     async def use() -> None:
@@ -512,5 +522,7 @@ def test_the_client_of_fastmcp_speaks_to_it(tmp_path: Path) -> None:
             assert "07:12" in found.structured_content["block"]
             with pytest.raises(Exception, match="say what to forget"):
                 await client.call_tool("forget", {})
+        async with fastmcp.Client(create_server(memory)) as client:
+            assert {tool.name for tool in await client.list_tools()} == TOOLS
 
     asyncio.run(use())
