@@ -7,7 +7,7 @@ another process on the same run sees the same, and a run that was cut off goes o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from istar_lite import atoms, blocks, episodes, places, profiles, runs, turns
 from istar_lite.errors import BadInput
@@ -24,6 +24,7 @@ from istar_lite.models import (
     Tick,
     TurnRecord,
 )
+from istar_lite.notebook import Printer, Share, plain, table
 from istar_lite.running import arun_flow, in_thread, run_flow
 from istar_lite.runs import Run
 from istar_lite.values import as_int, as_name
@@ -160,6 +161,23 @@ class AgentMemory:
             return []
         newest = runs.cadence_of(connection, session, "max_episodes") if current else None
         return runs.episodes(connection, session, newest=newest)
+
+    def _shown(self) -> tuple[list[dict[str, Any]], str]:
+        """The current episode and the working set, the weightiest first: a look, not counted as handed out."""
+        told = self.episodes(current=True)[-1:]
+        kept = sorted(self.atoms(), key=lambda atom: (-atom.priority, -atom.turn))
+        rows: list[dict[str, Any]] = [
+            *({"what": f"{one.name} T{one.turn_start}–T{one.turn_end}", "text": one.narrative} for one in told),
+            *({"what": f"atom T{a.turn}", "priority": Share(a.priority / 100), "text": a.content} for a in kept),
+        ]
+        return rows, f"run {self.run.name}: {len(kept)} atoms in the working set"
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        return table(*self._shown())
+
+    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
+        printer.text(plain(*self._shown()))
 
     # --- flows and async twins --------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self, runti
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, Strict, ValidationError
 
+from istar_lite import notebook
 from istar_lite.errors import BadInput
 from istar_lite.frames import escape_frame, fence, indented, one_line
 from istar_lite.text import clean
@@ -258,6 +259,17 @@ class MemoryItem(Record):
     ended_by: str | None = None
     stale: bool = False
 
+    def _shown(self) -> dict[str, Any]:
+        seen = self.model_dump(exclude={"id", "key", "recorded_at", "mention_count", "ended_by", "stale"})
+        return {"text": seen.pop("text"), "importance": notebook.Share(seen.pop("importance")), **seen}
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        return notebook.pairs(self._shown(), f"memory {self.id}")
+
+    def _repr_pretty_(self, printer: notebook.Printer, cycle: bool) -> None:
+        printer.text(notebook.plain([self._shown()], f"memory {self.id}"))
+
 
 class Stored(Record):
     """What `Chat.store` did. `extraction` is "done", or "due" while it waits for the model."""
@@ -484,6 +496,25 @@ class Hit(Record):
     sources: tuple[Source, ...] = ()
     explain: Any = None
 
+    def _shown(self) -> dict[str, Any]:
+        what = f"{self.kind} {self.id}" + ("" if self.status == "active" else f" ({self.status})")
+        return {
+            "score": notebook.Share(self.score),
+            "what": what,
+            "when": self.occurred_at,
+            "where": self.session,
+            "who": self.speaker,
+            "text": self.text,
+        }
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the hit, and the rows it rests on."""
+        rests = {f"{source.kind} {source.id}": source.text for source in self.sources}
+        return notebook.pairs({**self._shown(), **rests}, self.title or self.kind)
+
+    def _repr_pretty_(self, printer: notebook.Printer, cycle: bool) -> None:
+        printer.text(notebook.plain([self._shown()], self.title or self.kind))
+
 
 class Results(Record):
     """The hits, best first: a sequence. `mode` tells what ranked them ("hybrid", "words", "empty" …); `filtered`
@@ -500,6 +531,17 @@ class Results(Record):
         if self._explain_missing is None:
             return "nothing was asked: the query was blank"
         return self._explain_missing(kind, id)
+
+    def _caption(self) -> str:
+        held = f", {self.filtered} held back" if self.filtered else ""
+        return f"{len(self.hits)} found for “{self.query}” ({self.mode}{held})"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: a line for each hit."""
+        return notebook.table([hit._shown() for hit in self.hits], self._caption())
+
+    def _repr_pretty_(self, printer: notebook.Printer, cycle: bool) -> None:
+        printer.text(notebook.plain([hit._shown() for hit in self.hits], self._caption()))
 
     def __len__(self) -> int:
         return len(self.hits)
