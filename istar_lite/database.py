@@ -20,6 +20,7 @@ from istar_lite.driver import (
     ReaderConnection,
     add_missing_functions,
     as_text,
+    begin,
     driver,
     load_vectors,
     sqlite3,
@@ -383,9 +384,9 @@ class File:
         writer = self._writer()
         self._require_present()
         try:
-            writer.execute("begin immediate")
             self._write_depth += 1
             try:
+                begin(writer)
                 yield writer
                 writer.execute("commit")
             finally:

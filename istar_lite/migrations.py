@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from istar_lite.driver import BUSY_SECONDS, DAMAGE, sqlite3, translate
+from istar_lite.driver import BUSY_SECONDS, DAMAGE, begin, sqlite3, translate
 from istar_lite.errors import FileDamaged, FileTooNew, NotAMemoryFile, ReadOnly
 
 APPLICATION_ID = 0x69737472  # "istr"
@@ -201,8 +201,8 @@ def enter_wal(connection: sqlite3.Connection) -> None:
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Brings the file to the latest version in one transaction, and checks in it that the columns are there. The
     version is read again inside, since several processes may open a file at once."""
-    connection.execute("begin immediate")
     try:
+        begin(connection)
         version = _version(connection)
         # Someone newer may have been here since the file was inspected.
         if version > latest_version():

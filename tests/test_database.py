@@ -248,6 +248,18 @@ def test_a_writer_in_another_thread_is_waited_for_and_then_told(path: Path, impa
     file.close()
 
 
+@pytest.mark.parametrize("first", ["update memory set text = 'y'", "insert into memory (text) values ('y')"])
+def test_what_another_connection_declares_does_not_disturb_the_next_write(path: Path, first: str) -> None:
+    file = File(path)
+    add(file, "x")
+    with contextlib.closing(sqlite3.connect(str(path), isolation_level=None)) as other:
+        other.execute("create table mine (x)")
+    with file.write() as tx:
+        tx.execute(first)
+    assert texts(file)[-1] == "y"
+    file.close()
+
+
 def test_readers_see_the_last_commit_while_somebody_writes(path: Path) -> None:
     file, other = File(path), File(path)
     add(file, "one")
