@@ -9,6 +9,7 @@ The result is that of scikit-learn's AgglomerativeClustering(metric="cosine", li
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 BLOCK = 256  # rows compared with all later ones in one go: 100 MB of products at 100,000 rows
+PART = 1 << 16  # pairs compared in full at once
 HEAD = 64  # leading directions by which most pairs are ruled out
 
 
@@ -28,14 +30,15 @@ def clusters(vectors: Floats, threshold: float) -> list[list[int]]:
     usable = np.flatnonzero(lengths > 0)
     unit = (vectors[usable] / lengths[usable, None]).astype(np.float32)
     found = []
-    for component in _components(len(unit), *_near_pairs(unit, threshold)):
+    for component in _components(len(unit), _near_pairs(unit, threshold)):
         for group in _average_linkage(unit[component].astype(np.float64), threshold):
             found.append(sorted(usable[component[group]].tolist()))
     return sorted(found)
 
 
-def _near_pairs(unit: Floats, threshold: float) -> tuple[Ints, Ints]:
-    """Pairs (i < j) of rows whose distance is below `threshold`, and maybe some a rounding error above it.
+def _near_pairs(unit: Floats, threshold: float) -> Iterator[tuple[Ints, Ints]]:
+    """Pairs (i < j) of rows whose distance is below `threshold`, and maybe some a rounding error above it, a part at a
+    time: of texts that are much alike there may be hundreds of millions.
 
     In the directions of most variance few numbers hold most of a vector; what the others can add to a product is at
     most the product of their lengths (Cauchy-Schwarz). That bound costs one column and rules out nearly all pairs
@@ -43,21 +46,16 @@ def _near_pairs(unit: Floats, threshold: float) -> tuple[Ints, Ints]:
     """
     least = 1.0 - threshold - 1e-5
     bound = _bounding(unit)
-    first: list[Ints] = []
-    second: list[Ints] = []
     for start in range(0, len(unit), BLOCK):
         block = bound[start : start + BLOCK] @ bound[start:].T
         flat = np.flatnonzero(block.ravel() > least)
         i, j = np.divmod(flat, block.shape[1])
         later = j > i
         i, j = i[later] + start, j[later] + start
-        for at in range(0, len(i), 1 << 18):
-            some, others = i[at : at + (1 << 18)], j[at : at + (1 << 18)]
+        for at in range(0, len(i), PART):
+            some, others = i[at : at + PART], j[at : at + PART]
             near = np.einsum("ij,ij->i", unit[some], unit[others]) > least
-            first.append(some[near])
-            second.append(others[near])
-    nothing = np.zeros(0, np.int64)
-    return np.concatenate([nothing, *first]), np.concatenate([nothing, *second])
+            yield some[near], others[near]
 
 
 def _bounding(unit: Floats) -> Floats:
@@ -71,22 +69,21 @@ def _bounding(unit: Floats) -> Floats:
     return np.column_stack([head, rest]).astype(np.float32)
 
 
-def _components(count: int, first: Ints, second: Ints) -> list[Ints]:
+def _components(count: int, pairs: Iterable[tuple[Ints, Ints]]) -> list[Ints]:
     """Connected components of two and more rows, as sorted row numbers."""
-    label = np.arange(count)
-    # Each round gives both ends of every pair the smaller label, then follows labels to their roots: the rounds
-    # needed grow with the logarithm of the longest chain.
-    while True:
-        low = np.minimum(label[first], label[second])
-        before = label.copy()
-        np.minimum.at(label, before[first], low)
-        np.minimum.at(label, before[second], low)
-        while not np.array_equal(label, label[label]):
-            label = label[label]
-        if np.array_equal(label, before):
-            break
-    order = np.argsort(label, kind="stable")
-    starts = np.flatnonzero(np.diff(label[order], prepend=-1))
+    root = np.arange(count)
+    for first, second in pairs:
+        while True:
+            one, other = root[first], root[second]
+            apart = one != other
+            if not apart.any():
+                break
+            # The higher root of each pair gets the lower one; then all follow to where their roots went.
+            np.minimum.at(root, np.maximum(one, other)[apart], np.minimum(one, other)[apart])
+            while not np.array_equal(root, root[root]):
+                root = root[root]
+    order = np.argsort(root, kind="stable")
+    starts = np.flatnonzero(np.diff(root[order], prepend=-1))
     return [part for part in np.split(order, starts[1:]) if len(part) > 1]
 
 
