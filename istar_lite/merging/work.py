@@ -6,7 +6,10 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from istar_lite import forgetting  # what the other file forgot goes here in the same way, with all that rests on it
+from istar_lite import (
+    forgetting,
+    tombstones,
+)  # what the other file forgot goes here in the same way, with all that rests on it
 from istar_lite.models import KINDS
 from istar_lite.text import digest
 
@@ -47,10 +50,21 @@ def _forget(state: State, fresh: list[Values]) -> None:
     for (namespace, kind, salt), digests in wanted.items():
         if kind not in KINDS:
             continue
-        found = [row for row, text in _texts(state, namespace, kind) if digest(text, salt) in digests]
+        found = {row: text for row, text in _texts(state, namespace, kind) if digest(text, salt) in digests}
         if found:
             conditions = forgetting.Conditions(kind=kind, ids=tuple(found))
+            last = _last_tombstone(state)
             state.removed += forgetting.forget(state.services, names[namespace], conditions).total
+            # Those of the other file say it already. Two for one text would go back and forth between files for ever.
+            own = tombstones.file_salt(state.tx, tombstones.new_salt())
+            state.tx.executemany(
+                "delete from tombstone where id > ? and kind = ? and digest = ?",
+                [(last, kind, digest(text, own)) for text in found.values()],
+            )
+
+
+def _last_tombstone(state: State) -> int:
+    return int(state.tx.execute("select coalesce(max(id), 0) from tombstone").fetchone()[0])
 
 
 def _texts(state: State, namespace: int, kind: str) -> list[tuple[int, str]]:
