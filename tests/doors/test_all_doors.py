@@ -23,6 +23,7 @@ from istar_lite.adapters.anthropic_memory import AsyncMemoryTool
 from istar_lite.adapters.langgraph_store import IstarStore
 from istar_lite.adapters.openai_session import IstarSession
 from istar_lite.cli import main
+from istar_lite.testing import ScriptedLLM
 
 # door → what is written through it, and a question that it alone answers
 TOLD = {
@@ -42,16 +43,15 @@ async def write_through_all(path: Path, mcp: ClientSession, memory: Memory) -> t
     store = IstarStore(str(path))
     chat = memory.chat("trip")
     runner = CliRunner()
-    with pytest.warns(UserWarning, match="no model given"):
-        await asyncio.gather(
-            mcp.call_tool("remember", {"text": TOLD["mcp"][0]}),
-            tool.call({"command": "create", "path": "/memories/work.md", "file_text": TOLD["anthropic"][0]}),
-            session.add_items([{"role": "user", "content": TOLD["openai"][0]}]),
-            store.aput(("users", "1"), "food", {"text": TOLD["langgraph"][0]}),
-            asyncio.to_thread(chat.store, TOLD["chat"][0], "Noted."),
-            asyncio.to_thread(memory.agent("run").record_turn, TurnRecord(turn=1, events=[TOLD["agent"][0]])),
-            asyncio.to_thread(runner.invoke, main, ["remember", str(path), TOLD["cli"][0]]),
-        )
+    await asyncio.gather(
+        mcp.call_tool("remember", {"text": TOLD["mcp"][0]}),
+        tool.call({"command": "create", "path": "/memories/work.md", "file_text": TOLD["anthropic"][0]}),
+        session.add_items([{"role": "user", "content": TOLD["openai"][0]}]),
+        store.aput(("users", "1"), "food", {"text": TOLD["langgraph"][0]}),
+        asyncio.to_thread(chat.store, TOLD["chat"][0], "Noted."),
+        asyncio.to_thread(memory.agent("run").record_turn, TurnRecord(turn=1, events=[TOLD["agent"][0]])),
+        asyncio.to_thread(runner.invoke, main, ["remember", str(path), TOLD["cli"][0]]),
+    )
     return tool, session, store
 
 
@@ -73,7 +73,7 @@ def test_what_is_written_through_one_door_is_found_through_each(tmp_path: Path) 
     server = StdioServerParameters(command=sys.executable, args=["-m", "istar_lite", "mcp", str(path)])
 
     async def use() -> None:
-        with Memory(path) as memory:
+        with Memory(path, llm=ScriptedLLM({"extract": '{"memories": []}'})) as memory:
             async with stdio_client(server) as streams, ClientSession(*streams) as mcp:
                 await mcp.initialize()
                 tool, session, store = await write_through_all(path, mcp, memory)
