@@ -79,6 +79,11 @@ class Items:
         """`BadInput` for labels that cannot be."""
         as_prefix(labels)
 
+    def check_page(self, limit: object, offset: object) -> None:
+        """`BadInput` for a page that cannot be: a negative limit would mean none to SQLite."""
+        as_int(limit, "limit", low=0)
+        as_int(offset, "offset", low=0)
+
     def pattern(self, labels: Iterable[str], *, suffix: bool = False) -> Pattern:
         """For `Shelf.labels`."""
         return Pattern(tuple(labels), suffix)

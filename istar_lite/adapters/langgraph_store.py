@@ -105,6 +105,8 @@ class _Store:
         plan = _Plan(list(ops))
         for at, op in enumerate(plan.ops):
             self._check_labels(op)
+            if isinstance(op, SearchOp | ListNamespacesOp):
+                self._items.check_page(op.limit, op.offset)
             if isinstance(op, PutOp) and op.value is not None and self.embeddings is not None:
                 self._plan_vectors(plan, at, op)
             elif isinstance(op, SearchOp) and op.query and self.embeddings is not None:

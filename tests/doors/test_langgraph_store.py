@@ -300,6 +300,16 @@ def test_pages_are_of_the_newest_written(store: IstarStore, clock: FixedClock) -
     assert store.search(("d",), limit=0) == []
 
 
+@pytest.mark.parametrize("page", [{"limit": "1 OR 1"}, {"limit": -1}, {"offset": -1}, {"limit": 1.5}, {"limit": None}])
+@pytest.mark.parametrize("query", [None, "words"])
+def test_a_page_that_cannot_be_is_refused(store: IstarStore, page: dict[str, Any], query: str | None) -> None:
+    store.put(("d",), "k", {"text": "words"})
+    with pytest.raises(BadInput, match=r"limit|offset"):
+        store.search(("d",), query=query, **page)
+    with pytest.raises(BadInput, match=r"limit|offset"):
+        store.list_namespaces(**page)
+
+
 # --- vectors --------------------------------------------------------------------------------------------------
 
 
