@@ -73,13 +73,13 @@ def test_a_scope_kept_up_equals_one_read_anew(tmp_path_factory: pytest.TempPathF
         memory.status()
         services = memory._services
         ((_, model),) = services.embedding.usable(services.file.reader())
-        kept = {place: Scopes() for place in (Place(1), Place(1, (1,)), Place(1, (1, 2)))}
+        kept = {place: Scopes(patience=0) for place in (Place(1), Place(1, (1,)), Place(1, (1, 2)))}
         shell = sqlite3.connect(path)
 
         def look() -> None:
             for place, scopes in kept.items():
                 known, _ = scopes.get(services.file.reader(), place, [model])
-                fresh, _ = Scopes().get(services.file.reader(), place, [model])
+                fresh, _ = Scopes(patience=0).get(services.file.reader(), place, [model])
                 assert told(known, model.id) == told(fresh, model.id)
 
         look()
@@ -108,6 +108,22 @@ def test_few_changes_are_taken_in_without_reading_the_scope(
         memory.db.conn.commit()
         found = {hit.id for hit in memory.search("fact", k=100)}
         assert found == set(range(1, 52)) - {9}
+
+
+def test_the_first_search_of_a_scope_reads_no_matrix_and_later_ones_find_the_same(
+    tmp_path: Path, clock: FixedClock
+) -> None:
+    with Memory(tmp_path / "a.db", embedder=WordEmbedder(16), clock=clock) as memory:
+        memory.remember_many([f"fact {at} about roses and soil {at % 7}" for at in range(50)])
+        told: list[set[str]] = []
+        scores: list[list[float]] = []
+        for _ in range(3):
+            found = memory.search("what do roses need", k=50)
+            told.append({hit.explain["signals"]["neural"]["by"] for hit in found})
+            assert len(found) == 50
+            scores.append([hit.score for hit in found])
+        assert scores[0] == pytest.approx(scores[1], abs=1e-6) and scores[1] == scores[2]
+        assert told[0] <= {"sqlite-vec", "numpy"} and told[1] == told[2] == {"matrix"}
 
 
 def test_scopes_that_were_not_asked_for_long_are_let_go(tmp_path: Path, clock: FixedClock) -> None:

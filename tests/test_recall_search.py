@@ -182,8 +182,8 @@ def test_a_scope_in_memory_keeps_up_with_every_kind_of_change(tmp_path: Path, cl
         def agrees() -> None:
             with Memory(path, clock=clock) as fresh:
                 for query in ("garlic in October", "what eats leaves", "glass", "moved"):
-                    mine = [(hit.kind, hit.id, hit.score) for hit in memory.search(query, k=50)]
-                    assert mine == [(hit.kind, hit.id, hit.score) for hit in fresh.search(query, k=50)]
+                    mine = [(hit.kind, hit.id, round(hit.score, 6)) for hit in memory.search(query, k=50)]
+                    assert mine == [(hit.kind, hit.id, round(hit.score, 6)) for hit in fresh.search(query, k=50)]
 
         memory.remember("Garlic was moved to the cold frame")
         agrees()
@@ -412,11 +412,11 @@ def test_matrix_numpy_and_sqlite_vec_give_the_same_order(tmp_path: Path, clock: 
         ((embedder, model),) = services.embedding.usable(services.file.reader())
         query = services.embedding.query(embedder, "what do roses need", model.dimension)
         assert query is not None
-        scope, _ = Scopes().get(services.file.reader(), Place(1), [model])
+        scope, _ = Scopes(patience=0).get(services.file.reader(), Place(1), [model])
         ids = scope.ids.tolist()
         matrix = dict(zip(ids, vectors.by_matrix(scope.vectors[model.id], query, len(scope)).tolist(), strict=True))
-        numpy = vectors.by_numpy(connection, model, ids, query)
-        extension = vectors.by_extension(connection, model, ids, query)
+        numpy = vectors.by_numpy(connection, Place(1), model, query)
+        extension = vectors.by_extension(connection, Place(1), model, query)
         connection.close()
 
     def order(cosines: dict[int, float]) -> list[int]:

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from istar_lite.database import sqlite3
 
 
-def explain(ranking: Ranking, query: Query, place: int) -> dict[str, Any]:
-    """The parts of a score: (Σ signals + Σ shares) × Π factors = raw, and raw / (raw + half) = score, exactly."""
+def explain(ranking: Ranking, query: Query, by: Mapping[str, str], place: int) -> dict[str, Any]:
+    """The parts of a score: (Σ signals + Σ shares) × Π factors = raw, and raw / (raw + half) = score, exactly. `by`:
+    who compared, by signal."""
     raw = float(ranking.raw[place])
     return {
         "signals": {
@@ -24,6 +25,7 @@ def explain(ranking: Ranking, query: Query, place: int) -> dict[str, Any]:
                 "z": float(signal.out[place]),
                 "weight": signal.weight,
                 "part": float(signal.weight * signal.out[place]),
+                "by": by[name],
             }
             for name, signal in ranking.signals.items()
         },

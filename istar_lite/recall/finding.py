@@ -23,7 +23,6 @@ from istar_lite.recall.scope import Flags, Floats, Ints, Scope, Small
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
-    from istar_lite.embedders import Embedder
     from istar_lite.embedding import Model
     from istar_lite.services import Services
 
@@ -82,6 +81,7 @@ class _Evidence:
     """What words and vectors say, per document of the scope."""
 
     values: dict[str, Floats]  # by signal
+    by: dict[str, str]  # who compared, by signal
     coverage: Floats
 
 
@@ -115,8 +115,8 @@ class _Search:
         order = self._order(scope, ranking)
         best = order[: request.k]
         kept = best[self._passes(scope, query, evidence, ranking, best)]
-        results = Results(
-            hits=self._hits(scope, query, ranking, kept),
+        results = Results.model_construct(
+            hits=self._hits(scope, query, ranking, evidence, kept),
             mode="hybrid" if len(evidence.values) > 1 else "words",
             filtered=len(best) - len(kept),
             query=request.query,
@@ -162,19 +162,22 @@ class _Search:
     def _evidence(self, scope: Scope, query: Query, candidates: Flags) -> _Evidence:
         found = words.look_up(self.connection, self.place, scope, query.terms)
         weighed = words.weigh(scope, candidates, found)
-        values = {"words": weighed.score}
+        evidence = _Evidence({"words": weighed.score}, {"words": "full text"}, weighed.coverage)
         for embedder, model in self.usable:
-            cosines = self._cosines(scope, query, embedder, model)
-            if cosines is not None:
-                values[signal_of(model)] = cosines
-        return _Evidence(values, weighed.coverage)
+            vector = self.services.embedding.query(embedder, query.plain[:2000], model.dimension)
+            if vector is None:
+                continue
+            cosines, by = self._cosines(scope, model, vector)
+            if not np.isnan(cosines).all():
+                kind = signal_of(model)
+                evidence.values[kind], evidence.by[kind] = cosines, by
+        return evidence
 
-    def _cosines(self, scope: Scope, query: Query, embedder: Embedder, model: Model) -> Floats | None:
+    def _cosines(self, scope: Scope, model: Model, vector: Floats) -> tuple[Floats, str]:
         held = scope.vectors.get(model.id)
-        if held is None or not len(held.rows):
-            return None
-        vector = self.services.embedding.query(embedder, query.plain[:2000], model.dimension)
-        return None if vector is None else vectors.by_matrix(held, vector, len(scope))
+        if held is None:
+            return vectors.over_blobs(self.connection, self.place, scope, model, vector)
+        return vectors.by_matrix(held, vector, len(scope)), "matrix"
 
     def _mentions(self, scope: Scope, query: Query) -> Flags:
         """Documents whose text holds the name of the only participant named; those without a speaker count."""
@@ -191,7 +194,7 @@ class _Search:
         """Makes the marks known of the pool and of those before it; they are kept with the scope."""
         before = scope.links()[0][pool]
         needed = np.concatenate([pool, before[before >= 0]])
-        unknown = np.unique(needed[scope.marks[needed] == 0])
+        unknown = np.asarray(sorted(set(needed[scope.marks[needed] == 0].tolist())), np.int64)
         if not len(unknown):
             return
         texts = dict(self._of(scope.ids[unknown], "select id, text from document where id"))
@@ -232,7 +235,7 @@ class _Search:
         if self.request.floor:
             cosines = {kind: signal.value for kind, signal in ranking.signals.items() if kind != "words"}
             floors = {
-                signal_of(model): floor.cosine_floor(signal_of(model), scope, model.id)
+                signal_of(model): floor.cosine_floor(self.connection, signal_of(model), scope, model)
                 for _, model in self.usable
                 if signal_of(model) in cosines
             }
@@ -241,7 +244,9 @@ class _Search:
 
     # --- results ----------------------------------------------------------------------------------------------
 
-    def _hits(self, scope: Scope, query: Query, ranking: signals.Ranking, kept: Ints) -> tuple[Hit, ...]:
+    def _hits(
+        self, scope: Scope, query: Query, ranking: signals.Ranking, evidence: _Evidence, kept: Ints
+    ) -> tuple[Hit, ...]:
         places = ranking.pool[kept]
         links = np.stack(scope.links())[:, places] if self.request.sources else np.zeros((0, len(places)), np.int64)
         wanted = np.concatenate([places, links[links >= 0]])
@@ -250,12 +255,12 @@ class _Search:
         for number, (at, id) in enumerate(zip(kept.tolist(), scope.ids[places].tolist(), strict=True)):
             if id in rows:  # the scope may know what came after this connection's state of the file
                 beside = [rows.get(int(scope.ids[link])) for link in links[:, number] if link >= 0]
-                hits.append(self._hit(rows[id], beside, ranking, query, at))
+                told = explain.explain(ranking, query, evidence.by, at) if self.request.explain else None
+                hits.append(self._hit(rows[id], beside, float(ranking.raw[at]), told))
         return tuple(hits)
 
-    def _hit(self, row: Row, beside: Sequence[Row | None], ranking: signals.Ranking, query: Query, at: int) -> Hit:
-        raw = float(ranking.raw[at])
-        return Hit(
+    def _hit(self, row: Row, beside: Sequence[Row | None], raw: float, told: dict[str, Any] | None) -> Hit:
+        return Hit.model_construct(  # from our own row: there is nothing to validate, and no validator to build
             kind=row["kind"],
             id=row["row"],
             text=row["text"],
@@ -267,7 +272,7 @@ class _Search:
             external_id=row["external_id"],
             status=row["status"],
             sources=self._sources(row, beside) if self.request.sources else (),
-            explain=explain.explain(ranking, query, at) if self.request.explain else None,
+            explain=told,
         )
 
     def _sources(self, row: Row, beside: Sequence[Row | None]) -> tuple[Source, ...]:
@@ -275,7 +280,7 @@ class _Search:
         if row["kind"] not in ("turn", "message"):
             beside = _rests_on(self.connection, row["kind"], row["row"])
         return tuple(
-            Source(
+            Source.model_construct(
                 kind=source["kind"],
                 id=source["row"],
                 text=source["text"],

@@ -11,13 +11,18 @@ On five conversations asked by their own questions and by those of the others (w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from istar_lite.recall.loading import vectors_of
 from istar_lite.recall.query import Query
 from istar_lite.recall.scope import Floats, Ints, Scope
+
+if TYPE_CHECKING:
+    from istar_lite.database import sqlite3
+    from istar_lite.embedding import Model
 
 COVERAGE: Final = 0.5  # of the query's words by rarity, where there are cosines beside it
 COVERAGE_ALONE: Final = 0.27
@@ -29,23 +34,26 @@ SAMPLE: Final = 200
 COMPANY: Final = 0.5
 
 
-def cosine_floor(kind: str, scope: Scope, model: int) -> float:
+def cosine_floor(connection: sqlite3.Connection, kind: str, scope: Scope, model: Model) -> float:
     """From what cosine on two texts are related. Counted anew when the scope has grown by a quarter."""
-    rows = scope.vectors[model].rows
-    if len(rows) < ENOUGH:
+    if len(scope) < ENOUGH:
         return COSINE[kind]
-    step = 1.25 ** int(np.log(len(rows)) / np.log(1.25))
-    known = scope.floors.get(model)
+    step = 1.25 ** int(np.log(len(scope)) / np.log(1.25))
+    known = scope.floors.get(model.id)
     if known is None or known[0] != step:
-        known = (step, _measured(rows, scope.vectors[model].norms))
-        scope.floors[model] = known
+        chosen = scope.ids[np.linspace(0, len(scope) - 1, SAMPLE).astype(int)]
+        known = (step, _measured(vectors_of(connection, model, chosen), COSINE[kind]))
+        scope.floors[model.id] = known
     return known[1]
 
 
-def _measured(rows: np.ndarray[tuple[int, ...], np.dtype[np.int8]], norms: Floats) -> float:
-    chosen = np.linspace(0, len(rows) - 1, SAMPLE).astype(int)
-    unit = rows[chosen].astype(np.float32) / norms[chosen, None]
-    cosines = (unit @ unit.T)[np.triu_indices(SAMPLE, 1)]
+def _measured(vectors: Sequence[tuple[int, bytes]], otherwise: float) -> float:
+    usable = [blob for _, blob in vectors if blob]
+    if len(usable) < SAMPLE // 2:
+        return otherwise
+    rows = np.frombuffer(b"".join(usable), np.int8).reshape(len(usable), -1).astype(np.float32)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    cosines = (unit @ unit.T)[np.triu_indices(len(unit), 1)]
     return float(cosines.mean() + SPREADS * cosines.std())
 
 

@@ -10,11 +10,12 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from istar_lite.driver import as_text
 from istar_lite.recall.request import STATUSES
 from istar_lite.recall.scope import Ints, Scope, Vectors
 
@@ -26,10 +27,12 @@ KEPT = 64  # scopes; the least recently asked goes first
 KEPT_DOCUMENTS = 400_000  # in all of them together
 FEW = 2_000  # changes that are taken in one by one; more of them, and reading the scope anew is cheaper
 
+# Names come as bytes: there are few of them, and to decode each row's would take longer than to read it.
 _COLUMNS = (
-    "id, kind, coalesce(session, 0), coalesce(position, 0), speaker, julianday(occurred_at), length(text), status,"
-    " stale, julianday(ended_at), julianday(expires_at)"
+    "id, cast(kind as blob), coalesce(session, 0), coalesce(position, 0), cast(speaker as blob),"
+    " julianday(occurred_at), length(text), cast(status as blob), stale, julianday(ended_at), julianday(expires_at)"
 )
+_STATUS = {status.encode(): number for number, status in enumerate(STATUSES)}
 
 
 # The columns of a scope. Small types: a hundred thousand documents are gone through for each query.
@@ -73,33 +76,41 @@ class Place:
 
 @dataclass
 class _Kept:
-    """A scope with what it is as of: the newest document and change it knows, and the models it has vectors of."""
+    """A scope with what it is as of: the newest document and change it knows, and the models it has vectors of.
+    `asked`: how often it was searched before."""
 
     scope: Scope
-    document: int
-    change: int
-    vectors: str
-    lock: threading.Lock
+    document: int = 0
+    change: int = 0
+    vectors: str = ""
+    asked: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Scopes:
-    """The scopes of one open file."""
+    """The scopes of one open file.
 
-    def __init__(self) -> None:
+    `patience`: how many searches of a scope compare its vectors where they lie, in the file. Those after that read
+    them into a matrix, which costs as much as one such search and makes the next ones several times faster.
+    """
+
+    def __init__(self, patience: int = 1) -> None:
         self._kept: OrderedDict[Place, _Kept] = OrderedDict()
         self._lock = threading.Lock()
+        self._patience = patience
 
     def get(
         self, connection: sqlite3.Connection, place: Place, models: Sequence[Model]
     ) -> tuple[Scope, threading.Lock]:
-        """The scope as the file is now, with vectors of these models. To be used under its lock: another thread may
-        bring it up to a newer state."""
+        """The scope as the file is now, with vectors of these models once it is searched again. To be used under its
+        lock: another thread may bring it up to a newer state."""
         with self._lock:
-            kept = self._kept.pop(place, None) or _Kept(_empty(), 0, 0, "", threading.Lock())
+            kept = self._kept.pop(place, None) or _Kept(_empty())
             self._kept[place] = kept
             self._forget_old()
         with kept.lock:
-            _refresh(connection, place, kept, models)
+            _refresh(connection, place, kept, models if kept.asked >= self._patience else ())
+            kept.asked += 1
         return kept.scope, kept.lock
 
     def _forget_old(self) -> None:
@@ -121,11 +132,11 @@ def _refresh(connection: sqlite3.Connection, place: Place, kept: _Kept, models: 
         return
     changed = _changed(connection, kept, document, change, oldest)
     if changed is None:
-        kept.scope = _load(connection, place.condition, models)
+        kept.scope = _load(connection, place, models)
     else:
         _take_in(connection, place, kept.scope, changed, kept.document, models)
         if kept.vectors != state:
-            _complete_vectors(connection, kept.scope, models)
+            _complete_vectors(connection, place, kept.scope, models)
     kept.document, kept.change, kept.vectors = document, change, state
 
 
@@ -152,18 +163,23 @@ def _rows(connection: sqlite3.Connection, sql: str, values: Sequence[Any] = ()) 
     return cursor.execute(sql, values).fetchall()
 
 
-def _load(connection: sqlite3.Connection, condition: str, models: Sequence[Model]) -> Scope:
+def _load(connection: sqlite3.Connection, place: Place, models: Sequence[Model]) -> Scope:
     scope = _empty()
-    for rows in _chunks(connection, f"select {_COLUMNS} from document where {condition} order by id"):
+    for rows in _chunks(connection, f"select {_COLUMNS} from document where {place.condition} order by id"):
         _append(scope, rows)
     for model in models:
-        vectors = (
-            "select document.id, vector from document cross join embedding on embedding.document = document.id"
-            f" and model = {model.id} where {condition} order by document.id"
-        )
-        for rows in _chunks(connection, vectors):
-            _add_vectors(scope, model, rows)
+        _load_vectors(connection, place, scope, model)
     return scope
+
+
+def _load_vectors(connection: sqlite3.Connection, place: Place, scope: Scope, model: Model) -> None:
+    scope.vectors[model.id] = Vectors.empty(model.dimension, len(scope))
+    vectors = (
+        "select document.id, vector from document cross join embedding on embedding.document = document.id"
+        f" and model = {model.id} where {place.condition} order by document.id"
+    )
+    for rows in _chunks(connection, vectors):
+        _add_vectors(scope, model, rows)
 
 
 def _chunks(connection: sqlite3.Connection, sql: str) -> Iterator[list[tuple[Any, ...]]]:
@@ -188,7 +204,7 @@ def _append(scope: Scope, rows: Sequence[tuple[Any, ...]]) -> None:
         "speaker": _numbers(scope.speakers, speakers),
         "day": days,
         "length": lengths,
-        "status": [STATUSES.index(status) for status in statuses],
+        "status": [_STATUS[status] for status in statuses],
         "stale": stale,
         "ended": [np.inf if day is None else day for day in ended],
         "expires": [np.inf if day is None else day for day in expires],
@@ -211,14 +227,14 @@ def _joined(old: Any, new: Iterable[Any], dtype: Any) -> Any:
     return room[:count]
 
 
-def _numbers(known: list[str], names: Sequence[str | None]) -> list[int]:
+def _numbers(known: list[str], names: Sequence[bytes | None]) -> list[int]:
     """Each name's number in `known`, which grows by new ones; -1 for None."""
-    index: dict[str | None, int] = {name: number for number, name in enumerate(known)}
+    index: dict[bytes | None, int] = {name.encode(): number for number, name in enumerate(known)}
     index[None] = -1
-    for name in names:
-        if name not in index:
+    for name in dict.fromkeys(names):
+        if name is not None and name not in index:
             index[name] = len(known)
-            known.append(str(name))
+            known.append(as_text(name))
     return [index[name] for name in names]
 
 
@@ -241,7 +257,7 @@ def _take_in(
     _append(scope, new)
     fresh = np.asarray([*changed, *(row[0] for row in new)], np.int64)
     for model in models:
-        _add_vectors(scope, model, _vectors_of(connection, model, fresh))
+        _add_vectors(scope, model, vectors_of(connection, model, fresh))
 
 
 def _replace(scope: Scope, changed: Sequence[int], rows: Sequence[tuple[Any, ...]]) -> None:
@@ -264,7 +280,8 @@ def _replace(scope: Scope, changed: Sequence[int], rows: Sequence[tuple[Any, ...
     scope.reshaped()
 
 
-def _vectors_of(connection: sqlite3.Connection, model: Model, ids: Ints) -> list[tuple[Any, ...]]:
+def vectors_of(connection: sqlite3.Connection, model: Model, ids: Ints) -> list[tuple[Any, ...]]:
+    """(document, int8 blob) of these documents' passages; an empty blob says that there is none."""
     found: list[tuple[Any, ...]] = []
     for at in range(0, len(ids), 500):
         some = ids[at : at + 500].tolist()
@@ -274,21 +291,23 @@ def _vectors_of(connection: sqlite3.Connection, model: Model, ids: Ints) -> list
     return found
 
 
-def _complete_vectors(connection: sqlite3.Connection, scope: Scope, models: Sequence[Model]) -> None:
+def _complete_vectors(connection: sqlite3.Connection, place: Place, scope: Scope, models: Sequence[Model]) -> None:
     """Vectors that were made since, of documents that had none; and those of models that are new here."""
     for number in set(scope.vectors) - {model.id for model in models}:
         del scope.vectors[number]
     for model in models:
+        if model.id not in scope.vectors:
+            _load_vectors(connection, place, scope, model)
+            continue
         there = np.zeros(len(scope), bool)
-        if model.id in scope.vectors:
-            owner = scope.vectors[model.id].owner
-            there[owner[owner >= 0]] = True
-        _add_vectors(scope, model, _vectors_of(connection, model, scope.ids[~there]))
+        owner = scope.vectors[model.id].owner
+        there[owner[owner >= 0]] = True
+        _add_vectors(scope, model, vectors_of(connection, model, scope.ids[~there]))
 
 
 def _add_vectors(scope: Scope, model: Model, rows: Sequence[tuple[Any, ...]]) -> None:
     """Adds vectors (document id, int8 blob); an empty blob says that the document has none."""
-    held = scope.vectors.get(model.id) or Vectors.empty(model.dimension)
+    held = scope.vectors.get(model.id) or Vectors.empty(model.dimension, len(rows))
     scope.vectors[model.id] = held
     usable = [(id, blob) for id, blob in rows if len(blob) == model.dimension]
     owner = scope.places(np.asarray([id for id, _ in usable], np.int64))

@@ -31,9 +31,9 @@ class Vectors:
     owner: Ints
 
     @classmethod
-    def empty(cls, dimension: int) -> Vectors:
-        """No vectors yet."""
-        return cls(np.zeros((0, dimension), np.int8), np.zeros(0, np.float32), np.zeros(0, np.int64))
+    def empty(cls, dimension: int, room: int = 0) -> Vectors:
+        """No vectors yet, with room for some: growing by and by would take twice the memory at times."""
+        return cls(np.empty((room, dimension), np.int8)[:0], np.zeros(room, np.float32)[:0], np.zeros(room, int)[:0])
 
 
 @dataclass
@@ -96,7 +96,10 @@ class Scope:
         """A number per document: equal for those of one session; a document of no session is a session of its own."""
         if self._groups is None:
             keys = np.where(self.session > 0, self.session, -1 - np.arange(len(self)))
-            self._groups = np.unique(keys, return_inverse=True)[1].astype(np.int64)
+            order = np.argsort(keys, kind="stable")
+            numbers = np.append(0, keys[order[1:]] != keys[order[:-1]])[: len(self)].cumsum()
+            self._groups = np.empty(len(self), np.int64)  # `np.unique` would say the same, but imports numpy.ma: 15 ms
+            self._groups[order] = numbers
         return self._groups
 
     def reshaped(self) -> None:
