@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from observing import condensed, observed, problems, text_tokens
 
 from istar_lite import BadInput, Memory, ObservationConfig, ObservationEvent, ReflectionEvent
 from istar_lite.observations.budget import Budgets
 from istar_lite.observations.cutting import text_of
 from istar_lite.observations.units import Spoken, units
 from istar_lite.testing import FixedClock, ScriptedLLM, SlowLLM
-from tests.observing import condensed, observed, problems, text_tokens
 
 FREQUENT = {"buffer_min_tokens": 100, "buffer_target_cycles": 100}
 SMALL = ObservationConfig(**FREQUENT, reflection_threshold=1.0)

@@ -11,12 +11,12 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from observing import condensed, observed, problems, text_tokens
 
 from istar_lite import Budget, Memory, ObservationConfig
 from istar_lite.llm import Answer
 from istar_lite.observations.work import work_session
 from istar_lite.testing import FixedClock, ScriptedLLM, SlowLLM
-from tests.observing import condensed, observed, problems, text_tokens
 
 MODEL = {"observe": observed, "reflect": condensed}
 CONFIG = ObservationConfig(buffer_min_tokens=100, buffer_target_cycles=100, reflection_threshold=1.0)

@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from observing import condensed, observed, problems
 
 from istar_lite import IstarError, Memory
 from istar_lite.llm import Answer, Flow
@@ -18,7 +19,6 @@ from istar_lite.models import ObservationConfig
 from istar_lite.observations.cutting import text_of
 from istar_lite.observations.work import work_session
 from istar_lite.testing import FixedClock
-from tests.observing import condensed, observed, problems
 
 WINDOW = 1_000
 LIMIT = 0.9 * WINDOW
