@@ -36,6 +36,7 @@ _PREAMBLE = (
 )
 _RECALL = "The tool `recall` finds the exact words of anything that was said."
 _LEAST_SHARE = 0.25  # of the room, for the newest exchange when the log would take more
+_LEAST_SHOWN = 40  # tokens in which a message can be shown at all: a few words and the note that it was cut
 _LEAST_ROOM = 0.01  # of the window, however much the host says it needs itself
 
 
@@ -125,8 +126,18 @@ def head_message(log: rows.Log, *, recall: bool, without: int = 0, left_out: int
 
 
 def total(view: View) -> int:
-    """Tokens of the whole context: pinned messages, observation message, and everything nothing stands for."""
-    return view.head_tokens + sum(one.tokens for one in view.pinned) + sum(one.tokens for one in view.uncovered)
+    """Tokens of the whole context: pinned messages, observation message, and everything nothing stands for; of the
+    newest exchange, where the log stands for it already, what it takes to show it at all."""
+    size = view.head_tokens + sum(one.tokens for one in view.pinned) + sum(one.tokens for one in view.uncovered)
+    if len(view.uncovered) == len(view.messages):
+        return size
+    groups = units(view.messages)
+    return size + _least_shown([one for at in _essential(view, groups) for one in groups[at].messages])
+
+
+def _least_shown(messages: Sequence[Spoken]) -> int:
+    """Tokens in which those of `messages` can be shown that the log stands for already."""
+    return sum(min(message.tokens, _LEAST_SHOWN) for message in messages if not _is_raw(message))
 
 
 def is_head(message: Mapping[str, Any]) -> bool:
@@ -302,9 +313,9 @@ def _essential(view: View, groups: Sequence[Unit]) -> set[int]:
 def _share_of_essential(view: View, essential: Sequence[Spoken], room: int) -> int:
     """Tokens for the essential messages. Of those that the log stands for already, what nothing stands for yet has
     the better claim: they take what it leaves, if that is enough to show them at all."""
-    covered = sum(message.tokens for message in essential if not _is_raw(message))
+    least = _least_shown(essential)
     raw = sum(message.tokens for message in view.uncovered)
-    if not covered or raw + min(covered, int(room * _LEAST_SHARE)) > room:
+    if not least or raw + least > room:
         return room
     return room - raw + sum(message.tokens for message in essential if _is_raw(message))
 
