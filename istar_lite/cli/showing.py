@@ -62,4 +62,23 @@ def report(file: Path, namespace: str, as_json: bool, output: Path, overwrite: b
     return 0
 
 
-COMMANDS: tuple[click.Command, ...] = (demo, report)
+@click.command("view")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--port", type=click.IntRange(1, 65535), default=8001, show_default=True)
+@click.option("--open", "and_open", is_flag=True, help="Open it in the browser.")
+def view(file: Path, port: int, and_open: bool) -> int:
+    """Serve FILE in Datasette to this machine's browser: every table and view described, searched, with questions to
+    ask. All owners (namespaces) are seen. Ends with Ctrl-C."""
+    try:
+        from istar_lite.view import serve  # Datasette costs a second: only who looks pays
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"this needs {error.name}: pip install 'istar-lite[view]'") from error
+    address = f"http://127.0.0.1:{port}/"
+    click.echo(f"{file} is at {address}", err=True)
+    if and_open:
+        click.launch(address)
+    serve(require(file), port)
+    return 0
+
+
+COMMANDS: tuple[click.Command, ...] = (demo, report, view)
