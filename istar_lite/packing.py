@@ -185,7 +185,7 @@ class _Packing:
 
     def pack(self, stable: Sequence[_Item], found: Sequence[_Item]) -> ContextBlock:
         """The block; empty when not even its frame and one item fit."""
-        kept = self._kept_stable(stable, bool(found))
+        kept = self._kept_stable(stable)
         known = {(item.kind, item.id) for item in kept}
         candidates = [item for item in found if (item.kind, item.id) not in known]
         total = [*stable, *(item for item in candidates if item.section != "log")]
@@ -198,9 +198,10 @@ class _Packing:
                 chosen.append(short)
         return self._block(kept, chosen, total)
 
-    def _kept_stable(self, stable: Sequence[_Item], more_follows: bool) -> list[_Item]:
-        """The newest stable items that fit their share of the budget, in their order."""
-        share = int(self._budget * (STABLE_SHARE if more_follows else 1.0))
+    def _kept_stable(self, stable: Sequence[_Item]) -> list[_Item]:
+        """The newest stable items that fit their share of the budget, in their order. The share is the same whatever
+        was found, or the part would not be stable; only who asks for nothing else gets it whole."""
+        share = int(self._budget * (1.0 if is_blank(self._query) else STABLE_SHARE))
         kept: list[_Item] = []
         for item in reversed(stable):
             if self._count(_render([item, *kept], [], stable)) > share:

@@ -166,6 +166,15 @@ def test_the_stable_part_comes_first_and_stays_the_same_while_nothing_changed(
     assert blocks[3].items == (("profile", 1), ("observation", 1))
 
 
+def test_the_stable_part_is_the_same_whether_something_is_found_or_not(garden: Memory) -> None:
+    for number in range(40):
+        garden.db.execute("insert into profile (profile_id, text) values (?, ?)", [f"p{number}", "a lesson " * 12])
+    garden.db.conn.commit()
+    found, nothing = (garden.context(query, budget_tokens=250) for query in ("when is garlic planted?", "QQQQ"))
+    assert found.stable == nothing.stable != "" and nothing.items == nothing.items[:2]
+    assert len(garden.context("", budget_tokens=250).items) > len(nothing.items)
+
+
 def test_stale_buffered_and_ended_rows_are_not_in_the_stable_part(garden: Memory) -> None:
     add_lessons_and_log(garden)
     garden.db.execute("update profile set stale = 1")
