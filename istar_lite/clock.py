@@ -31,9 +31,10 @@ def wall_clock() -> float:
 
 def parse_time(value: object, field: str) -> datetime:
     """The aware UTC datetime that `value` names; `BadInput(field)` for anything that names none."""
+    moment = _aware(value, field)
     try:
-        return _aware(value, field).astimezone(UTC)
-    except (OverflowError, OSError) as error:
+        return moment.astimezone(UTC)
+    except (OverflowError, OSError, ValueError) as error:
         raise BadInput(field, f"{value!r} lies outside the years 1 to 9999") from error
 
 

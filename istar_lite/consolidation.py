@@ -35,7 +35,8 @@ def consolidate(services: Services, namespace: str) -> Flow[Consolidated]:
     with services.file.write() as tx:
         # Work that is still due from last time: its clusters are found again here, or are none any more.
         tx.execute(
-            "delete from task where purpose = ? and namespace = ? and state in ('due', 'failed')", (PURPOSE, owner)
+            "delete from task where purpose = ? and namespace = ? and state <> 'done' and state <> 'claimed'",
+            (PURPOSE, owner),
         )
         due = [_add(tx, owner, ids, services.now()) for ids in groups]
     merged = removed = 0
@@ -153,8 +154,9 @@ def _claim(services: Services, tx: sqlite3.Connection, owner: int, row: sqlite3.
 def _parts(connection: sqlite3.Connection, owner: int, ids: Sequence[int], now: str) -> list[sqlite3.Row]:
     """The memories of a cluster that are still live, oldest first."""
     return connection.execute(
-        "select * from memory where id in (select value from json_each(:ids)) and namespace = :owner"
-        f" and {memories.LIVE} order by occurred_at, id",
+        # By id: the index of the namespace, which SQLite would take for `id in (…)`, leads to all of its memories.
+        "select memory.* from json_each(:ids) as wanted cross join memory on memory.id = wanted.value"
+        f" where memory.namespace = :owner and {memories.LIVE} order by memory.occurred_at, memory.id",
         {"ids": json.dumps(list(ids)), "owner": owner, "now": now},
     ).fetchall()
 
@@ -200,6 +202,9 @@ def _written_by_model(services: Services, task: tasks.Task, texts: Sequence[str]
 def _replace(tx: sqlite3.Connection, owner: int, text: str, parts: Sequence[sqlite3.Row], now: str) -> None:
     """One memory in place of `parts`: importance and stability the highest, accesses and mentions the sum, made the
     earliest, last accessed the latest, the emotion of the weightiest."""
+    same = memories.equal_live(tx, owner, text, now)
+    if same is not None and same["id"] not in {row["id"] for row in parts}:
+        parts = (*parts, same)  # said already by a memory outside the cluster: one live row per statement
     weightiest = max(parts, key=lambda row: (row["importance"], row["id"]))
     accesses = [row["last_accessed_at"] for row in parts if row["last_accessed_at"] is not None]
     cursor = tx.execute(

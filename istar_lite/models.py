@@ -40,7 +40,11 @@ def _mended(value: Any) -> Any:
     try:
         return operator.index(value)
     except TypeError:
+        pass
+    try:
         return float(value) if isinstance(value, Decimal) or getattr(value, "ndim", None) == 0 else value
+    except (TypeError, ValueError):  # a signalling NaN; an array of texts
+        return value
 
 
 class Record(BaseModel):

@@ -183,3 +183,15 @@ def test_a_merged_part_can_be_restored(path: Path, clock: FixedClock) -> None:
         memory.chat().consolidate()
         assert memory.restore("memory", 1).status == "active"
         assert SAME[0] in texts(memory)
+
+
+def test_what_the_model_writes_takes_in_a_live_memory_that_says_so_already(path: Path, clock: FixedClock) -> None:
+    merged = "Ann is fond of the cello"
+    with open_memory(path, clock, {"consolidate": merged}) as memory:
+        memory.remember(merged, importance=0.9)
+        for text in SAME:
+            memory.remember(text)
+        memory.chat().consolidate()
+        assert texts(memory) == [merged]
+        assert max(row.importance for row in memory.list("memory") if row.status == "active") == 0.9
+        assert memory.check() == []
