@@ -186,7 +186,7 @@ def test_a_merged_part_can_be_restored(path: Path, clock: FixedClock) -> None:
 
 
 def test_what_the_model_writes_takes_in_a_live_memory_that_says_so_already(path: Path, clock: FixedClock) -> None:
-    merged = "Ann is fond of the cello"
+    merged = "Ann drinks green tea"
     with open_memory(path, clock, {"consolidate": merged}) as memory:
         memory.remember(merged, importance=0.9)
         for text in SAME:
