@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -57,6 +58,9 @@ any_json: st.SearchStrategy[Any] = st.recursive(
     max_leaves=12,
 )
 
+# Each example goes through the whole store; ISTAR_EXAMPLES=1000 makes an afternoon of it.
+FEW = settings(max_examples=int(os.environ.get("ISTAR_EXAMPLES", "15")))
+
 
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Any:
@@ -103,6 +107,7 @@ def test_the_errors_of_bad_input_are_value_errors_that_name_their_field() -> Non
     assert "occurred_at" in str(caught.value)
 
 
+@FEW
 @given(
     text=any_text,
     importance=any_number,
@@ -118,6 +123,7 @@ def test_remember(held: Memory, text: Any, importance: Any, emotion: Any, tags: 
         json.dumps(item.to_dict(), allow_nan=False)
 
 
+@FEW
 @given(text=any_text)
 def test_what_is_remembered_comes_back_as_it_was_but_for_what_no_file_can_hold(held: Memory, text: str) -> None:
     with refused_whole(held):
@@ -131,6 +137,7 @@ def test_what_is_remembered_comes_back_as_it_was_but_for_what_no_file_can_hold(h
             )
 
 
+@FEW
 @given(prompt=any_text, response=any_text, session=any_text, when=any_time, key=st.one_of(st.none(), any_text))
 def test_store_and_retrieve(held: Memory, prompt: Any, response: Any, session: Any, when: Any, key: Any) -> None:
     with refused_whole(held):
@@ -139,9 +146,10 @@ def test_store_and_retrieve(held: Memory, prompt: Any, response: Any, session: A
         json.dumps(held.chat(session).retrieve(prompt).to_dict(), allow_nan=False)
 
 
+@FEW
 @given(query=any_text, k=any_number, kinds=st.one_of(st.none(), any_text, st.lists(any_text, max_size=2)),
-       since=any_time, tags=st.one_of(st.none(), st.lists(any_text, max_size=2)), session=st.one_of(st.none(), any_text),
-       status=any_text, floor=any_number)  # fmt: skip
+       since=any_time, tags=st.one_of(st.none(), st.lists(any_text, max_size=2)),
+       session=st.one_of(st.none(), any_text), status=any_text, floor=any_number)  # fmt: skip
 def test_search(
     held: Memory, query: Any, k: Any, kinds: Any, since: Any, tags: Any, session: Any, status: Any, floor: Any
 ) -> None:
@@ -155,6 +163,7 @@ def test_search(
     assert rows(held) == before
 
 
+@FEW
 @given(
     turn=any_number, reward=any_number, unit=any_text, events=any_json, actions=any_json, extra=any_json, when=any_time
 )
@@ -178,6 +187,7 @@ def test_record_turn(
             json.loads(row[name], parse_constant=lambda constant: pytest.fail(constant))
 
 
+@FEW
 @given(id=st.one_of(st.none(), any_text), turn=any_number, kind=any_text, content=any_text, priority=any_number,
        tags=st.lists(any_text, max_size=2))  # fmt: skip
 def test_atoms_of_any_extractor(
@@ -196,8 +206,8 @@ def test_atoms_of_any_extractor(
         agent.extract_atoms(last + 1)
 
 
+@FEW
 @given(text=any_text, tag=any_text, session=any_text, before=any_time, id=any_number, kind=any_text)
-@settings(max_examples=25)
 def test_forget(held: Memory, text: Any, tag: Any, session: Any, before: Any, id: Any, kind: Any) -> None:
     other = held.in_namespace("bystander")
     if not other.list("memory"):
@@ -210,6 +220,7 @@ def test_forget(held: Memory, text: Any, tag: Any, session: Any, before: Any, id
     assert [row["text"] for row in other.list("memory")] == ["stays"]
 
 
+@FEW
 @given(namespace=any_text, run=any_text, kind=any_text, id=any_number, limit=any_number, after=any_number)
 def test_names_ids_and_pages(
     held: Memory, namespace: Any, run: Any, kind: Any, id: Any, limit: Any, after: Any
@@ -230,6 +241,7 @@ def test_names_ids_and_pages(
     assert rows(held)["document"] == before["document"]
 
 
+@FEW
 @given(answer=st.one_of(any_text, any_json, st.just(ValueError("x"))))
 def test_any_answer_of_a_model_ends_as_a_result_or_as_work_that_waits(
     tmp_path_factory: pytest.TempPathFactory, answer: Any
@@ -249,6 +261,7 @@ def test_any_answer_of_a_model_ends_as_a_result_or_as_work_that_waits(
         assert memory.check() == []
 
 
+@FEW
 @given(value=any_time)
 def test_a_time_is_read_as_one_instant_or_refused_by_name(value: Any) -> None:
     try:
