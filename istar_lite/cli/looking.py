@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from istar_lite import Results
 from istar_lite.cli.common import (
     NOTHING,
     embedder_option,
@@ -17,9 +16,13 @@ from istar_lite.cli.common import (
     print_table,
     printable,
     reading,
+    require,
     writing,
 )
 from istar_lite.models import KINDS
+
+if TYPE_CHECKING:
+    from istar_lite import Results
 
 # What `show` prints of each kind, the longest column last.
 COLUMNS = {
@@ -164,12 +167,24 @@ def context(
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option("--after", type=int, help="Only rows with ids above this one: the next page.")
 @click.option("--id", "row_id", type=int, help="Only this row, with all its columns.")
+@click.option("--watch", is_flag=True, help="Follow a running agent: the newest rows, drawn anew until Ctrl-C.")
+@click.option("--every", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds, with --watch.")
 def show(
-    file: Path, namespace: str, as_json: bool, kind: str, limit: int, after: int | None, row_id: int | None
+    file: Path,
+    namespace: str,
+    as_json: bool,
+    kind: str,
+    limit: int,
+    after: int | None,
+    row_id: int | None,
+    watch: bool,
+    every: float,
 ) -> int:
     """Rows of one KIND: sessions (the default), turns, atoms, episodes, profiles, messages, exchanges, memories,
-    observations, reflections, recalls, tasks, namespaces."""
+    observations, reflections, recalls, tasks, namespaces. With --watch: what comes in, of all kinds or of KIND."""
     kind = PLURALS.get(kind, kind)
+    if watch:
+        return _watch(file, namespace, kind, limit=limit, every=every)
     with reading(file, namespace) as memory:
         if row_id is not None:
             return _show_row(memory.get(kind, row_id), as_json)
@@ -191,6 +206,23 @@ def show(
     else:
         click.echo(f"no {next(plural for plural, one in PLURALS.items() if one == kind)} in {namespace!r}", err=True)
     return 0 if rows else NOTHING
+
+
+def _watch(file: Path, namespace: str, kind: str, *, limit: int, every: float) -> int:
+    try:
+        from istar_lite.cli import watching  # rich is an extra
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"this needs {error.name}: pip install 'istar-lite[watch]'") from error
+    whole = kind in ("session", "namespace")
+    watching.watch(
+        require(file),
+        namespace,
+        watching.STREAM if whole else kind,
+        watching.STREAM_COLUMNS if whole else COLUMNS[kind],
+        limit=limit,
+        every=every,
+    )
+    return 0
 
 
 def _show_row(row: Any, as_json: bool) -> int:

@@ -62,8 +62,12 @@ def sections() -> dict[str, str]:
 
 
 def description(section: str) -> str:
-    """A section's words, without its query, on one line."""
-    return " ".join(re.sub(r"```.*?```", "", section, flags=re.DOTALL).split())
+    """What a section says, on one line, without the list of columns (which Datasette shows) and the query."""
+    said = re.sub(r"```.*?```", "", section, flags=re.DOTALL)
+    listed = re.match(r"(?:`\w+`[\s,]*(?:and )?(?:\([^()]*\))?[\s,]*)+:", said)
+    lead = said.partition("`")[0].rstrip()
+    told = said[listed.end() :] if listed else lead if lead.endswith(".") else said
+    return " ".join(told.replace("`", "").split())
 
 
 def columns(section: str) -> dict[str, str]:
