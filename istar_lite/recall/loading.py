@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 KEPT = 64  # scopes; the least recently asked goes first
 KEPT_DOCUMENTS = 400_000  # in all of them together
 FEW = 2_000  # changes that are taken in one by one; more of them, and reading the scope anew is cheaper
+CHUNK = 4096  # rows read at a time
 
 # Names come as bytes: there are few of them, and to decode each row's would take longer than to read it.
 _COLUMNS = (
@@ -65,6 +66,19 @@ class Place:
         if self.sessions is None:
             return f"namespace = {self.namespace}"
         return f"namespace = {self.namespace} and session in ({', '.join(map(str, self.sessions))})"
+
+    @property
+    def ids(self) -> str:
+        """A subquery `one (id)`: the ids in ascending order. The limit keeps SQLite from flattening it: it would then
+        sort whole rows, in memory, where sorting ids is enough."""
+        return f"(select id from document where {self.condition} order by id limit -1) as one"
+
+    def blobs(self, model: Model) -> str:
+        """What to select `document` and `vector` from, for all passages that have one."""
+        return (
+            f"from {self.ids} cross join embedding on embedding.document = one.id and model = {model.id}"
+            " and length(vector) > 0"
+        )
 
     @property
     def words(self) -> str:
@@ -165,7 +179,7 @@ def _rows(connection: sqlite3.Connection, sql: str, values: Sequence[Any] = ()) 
 
 def _load(connection: sqlite3.Connection, place: Place, models: Sequence[Model]) -> Scope:
     scope = _empty()
-    for rows in _chunks(connection, f"select {_COLUMNS} from document where {place.condition} order by id"):
+    for rows in chunks(connection, f"select {_COLUMNS} from {place.ids} cross join document using (id)"):
         _append(scope, rows)
     for model in models:
         _load_vectors(connection, place, scope, model)
@@ -174,20 +188,16 @@ def _load(connection: sqlite3.Connection, place: Place, models: Sequence[Model])
 
 def _load_vectors(connection: sqlite3.Connection, place: Place, scope: Scope, model: Model) -> None:
     scope.vectors[model.id] = Vectors.empty(model.dimension, len(scope))
-    vectors = (
-        "select document.id, vector from document cross join embedding on embedding.document = document.id"
-        f" and model = {model.id} where {place.condition} order by document.id"
-    )
-    for rows in _chunks(connection, vectors):
+    for rows in chunks(connection, f"select document, vector {place.blobs(model)}"):
         _add_vectors(scope, model, rows)
 
 
-def _chunks(connection: sqlite3.Connection, sql: str) -> Iterator[list[tuple[Any, ...]]]:
+def chunks(connection: sqlite3.Connection, sql: str, values: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
     """Rows as plain tuples, some thousands at a time: all at once they would take more memory than the scope."""
     cursor = connection.cursor()
     cursor.row_factory = None
-    cursor.execute(sql)
-    while rows := cursor.fetchmany(8192):
+    cursor.execute(sql, values)
+    while rows := cursor.fetchmany(CHUNK):
         yield rows
 
 
@@ -257,6 +267,8 @@ def _take_in(
     _append(scope, new)
     fresh = np.asarray([*changed, *(row[0] for row in new)], np.int64)
     for model in models:
+        if model.id not in scope.vectors:
+            continue  # all of them are read, in one go, by `_complete_vectors`
         _add_vectors(scope, model, vectors_of(connection, model, fresh))
 
 
@@ -318,7 +330,7 @@ def _add_vectors(scope: Scope, model: Model, rows: Sequence[tuple[Any, ...]]) ->
     if not usable:
         return
     steps = np.frombuffer(b"".join(blob for _, blob in usable), np.int8).reshape(len(usable), model.dimension)
-    lengths = np.sqrt(np.einsum("ij,ij->i", steps, steps, dtype=np.int64))
+    lengths = np.linalg.norm(steps.astype(np.float32), axis=1)
     held.rows = _joined(held.rows, steps, np.int8)
     held.norms = _joined(held.norms, np.maximum(lengths, 1), np.float32)
     held.owner = _joined(held.owner, owner, np.int64)

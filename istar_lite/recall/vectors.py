@@ -8,13 +8,15 @@ blobs where they lie; from the second on there is a matrix, kept up with the fil
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from istar_lite.database import load_vectors, sqlite3
-from istar_lite.recall.scope import Floats, Scope, Vectors
+from istar_lite.recall.loading import chunks
+from istar_lite.recall.scope import Floats, Ints, Scope, Vectors
 
 if TYPE_CHECKING:
     from istar_lite.embedding import Model
@@ -58,12 +60,10 @@ def over_blobs(
 ) -> tuple[Floats, str]:
     """As `by_matrix`, from the file; and who compared: "sqlite-vec" or "numpy"."""
     who, compare = ("sqlite-vec", by_extension) if has_extension(connection) else ("numpy", by_numpy)
-    best = compare(connection, place, model, query)
     cosines = np.full(len(scope), np.nan, np.float32)
-    known = scope.places(np.fromiter(best, np.int64, len(best)))
-    if len(known) < len(best):  # the scope may be older than this state of the file, or newer
-        best = {id: best[id] for id in scope.ids[known].tolist()}
-    cosines[known] = np.fromiter(best.values(), np.float32, len(best))
+    for ids, best in compare(connection, place, model, query):
+        inside = np.isin(ids, scope.ids)  # the scope may be older than this state of the file, or newer
+        np.fmax.at(cosines, scope.places(ids[inside]), best[inside])  # of a number and NaN, fmax takes the number
     return cosines, who
 
 
@@ -76,34 +76,22 @@ def has_extension(connection: sqlite3.Connection) -> bool:
     return True
 
 
-_BLOBS = (
-    "from document cross join embedding on embedding.document = document.id and model = {model}"
-    " where {place} and length(vector) > 0"
-)
+Compared = Iterator[tuple[Ints, Floats]]  # ids of documents and the cosine of a passage of each, some thousands a time
 
 
-def by_numpy(connection: sqlite3.Connection, place: Place, model: Model, query: Floats) -> dict[int, float]:
-    """The best cosine of each document of a place by its id, in order of ids."""
-    best: dict[int, float] = {}
+def by_numpy(connection: sqlite3.Connection, place: Place, model: Model, query: Floats) -> Compared:
+    """The cosines of all passages of a place."""
     sought = steps(query).astype(np.float32)
     length = float(np.linalg.norm(sought))
-    blobs = _BLOBS.format(model=model.id, place=place.condition)
-    for document, blob in connection.execute(f"select document.id, vector {blobs} order by document.id"):
-        row = np.frombuffer(blob, np.int8).astype(np.float32)
-        cosine = float(row @ sought) / (float(np.linalg.norm(row)) * length)
-        best[document] = max(best.get(document, -1.0), cosine)
-    return best
+    for rows in chunks(connection, f"select document, vector {place.blobs(model)}"):
+        ids, blobs = zip(*rows, strict=True)
+        matrix = np.frombuffer(b"".join(blobs), np.int8).reshape(len(blobs), -1).astype(np.float32)
+        yield np.asarray(ids, np.int64), np.vecdot(matrix, sought) / (np.linalg.norm(matrix, axis=1) * length)
 
 
-def by_extension(connection: sqlite3.Connection, place: Place, model: Model, query: Floats) -> dict[int, float]:
+def by_extension(connection: sqlite3.Connection, place: Place, model: Model, query: Floats) -> Compared:
     """The same, computed by sqlite-vec (which `connection` must have loaded)."""
-    cursor = connection.cursor()
-    cursor.row_factory = None
-    blobs = _BLOBS.format(model=model.id, place=place.condition)
-    return dict(
-        cursor.execute(
-            f"select document.id, 1 - min(vec_distance_cosine(vec_int8(vector), vec_int8(?))) {blobs}"
-            " group by document.id order by document.id",
-            (steps(query).tobytes(),),
-        ).fetchall()
-    )
+    sql = f"select document, 1 - vec_distance_cosine(vec_int8(vector), vec_int8(?)) {place.blobs(model)}"
+    for rows in chunks(connection, sql, (steps(query).tobytes(),)):
+        ids, cosines = zip(*rows, strict=True)
+        yield np.asarray(ids, np.int64), np.asarray(cosines, np.float32)
