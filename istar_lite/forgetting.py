@@ -218,7 +218,8 @@ class _Forgetting:
     def _match(self) -> None:
         """Rows that fulfil all conditions."""
         wanted = self._wanted
-        clauses = ["document.namespace = :owner"]
+        # By id where ids are given: SQLite would take the index of the namespace, which leads to all of its rows.
+        clauses = ["document.namespace = :owner" if wanted.ids is None else "+document.namespace = :owner"]
         if wanted.ids is not None:
             clauses.append("document.kind = :kind and document.row in (select value from json_each(:ids))")
         if wanted.tag is not None:
@@ -336,9 +337,10 @@ class _Forgetting:
         their layers say so; here is what they cannot see."""
         doomed = {kind: f"(select row from temp.doomed where kind = '{kind}')" for kind in FORGETTABLE}
         self._tx.execute(
-            "insert into temp.shaken select distinct 'memory', row from source where kind = 'memory' and role = 'from'"
-            " and (source_kind, source_row) in (select kind, row from temp.doomed)"
-            f" and row not in {doomed['memory']} and not exists (select 1 from source as host"
+            "insert into temp.shaken select distinct 'memory', source.row from temp.doomed cross join source"
+            " on source.source_kind = doomed.kind and source.source_row = doomed.row"
+            " where source.kind = 'memory' and source.role = 'from'"
+            f" and source.row not in {doomed['memory']} and not exists (select 1 from source as host"
             " where host.kind = 'memory' and host.row = source.row and host.source_kind = 'host')"
         )
         # What told it again is now what it was taken from.
@@ -440,7 +442,8 @@ class _Forgetting:
     def _doomed_texts(self) -> list[tuple[str, str]]:
         """Kind and text of all doomed rows that have one."""
         rows = self._tx.execute(
-            "select kind, text from temp.doomed join document using (kind, row) where text <> '' order by document.id"
+            "select document.kind, document.text from temp.doomed cross join document on document.kind = doomed.kind"
+            " and document.row = doomed.row where document.text <> '' order by document.id"
         )
         return [(row["kind"], row["text"]) for row in rows]
 
@@ -538,14 +541,16 @@ class _Forgetting:
 
 # A memory taken out of something, of which nothing is left that it rests on.
 _ONLY_RESTS_ON_DOOMED = (
-    "select 'memory', row from source where kind = 'memory' and role = 'from'"
-    " and (source_kind, source_row) in (select kind, row from temp.doomed)"
+    "select 'memory', source.row from temp.doomed cross join source"
+    " on source.source_kind = doomed.kind and source.source_row = doomed.row"
+    " where source.kind = 'memory' and source.role = 'from'"
     " and not exists (select 1 from source as other where other.kind = 'memory' and other.row = source.row"
     " and (other.source_kind, other.source_row) not in (select kind, row from temp.doomed))"
 )
 _MERGED_FROM_DOOMED = (
-    "select 'memory', row from source where kind = 'memory' and role = 'merged_from' and source_kind = 'memory'"
-    " and source_row in {memory}"
+    "select 'memory', source.row from temp.doomed cross join source"
+    " on source.source_kind = 'memory' and source.source_row = doomed.row"
+    " where doomed.kind = 'memory' and source.kind = 'memory' and source.role = 'merged_from'"
 )
 
 

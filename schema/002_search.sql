@@ -26,6 +26,7 @@ create table document (
 ) strict;
 
 create index document_place on document (namespace, session, position);
+create index document_stale on document (namespace) where stale = 1;
 create index document_external on document (external_id, kind, session) where external_id is not null;
 
 -- content is in double quotes: Datasette and sqlite-utils find the table by them.
