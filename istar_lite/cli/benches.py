@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from istar_lite import as_llm
+import istar_lite
 from istar_lite.cli.common import NOTHING, load_llm, print_json, print_table, printable
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -49,7 +49,7 @@ def prompts(data: Path, llm_spec: str, model: str | None, timeout: float, as_jso
     cannot."""
     from istar_lite.bench.prompts import run  # only who measures pays for its imports
 
-    told = run(data, as_llm(load_llm(llm_spec), model), timeout=timeout)
+    told = run(data, istar_lite.as_llm(load_llm(llm_spec), model), timeout=timeout)
     if as_json:
         print_json([one.to_dict() for one in told])
     else:

@@ -11,11 +11,15 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from istar_lite import Memory, NotAMemoryFile
+import istar_lite  # Memory is imported when a command opens one: --help and completion do without
+from istar_lite import NotAMemoryFile
+
+if TYPE_CHECKING:
+    from istar_lite import Memory
 
 NOTHING = 1  # exit status: nothing found, or problems found
 
@@ -47,14 +51,14 @@ embedder_option = click.option(
 
 def reading(file: Path, namespace: str, embedder: str = "static") -> Memory:
     """The memory opened to look only: nothing in the file changes."""
-    return Memory(file, namespace, embedder=embedder, read_only=True)
+    return istar_lite.Memory(file, namespace, embedder=embedder, read_only=True)
 
 
 def writing(file: Path, namespace: str, *, create: bool = False, **settings: Any) -> Memory:
     """The memory opened for writing; a file that is not there is an error unless `create` (a likely slip)."""
     if not create:
         require(file)
-    return Memory(file, namespace, **settings)
+    return istar_lite.Memory(file, namespace, **settings)
 
 
 def require(file: Path) -> Path:

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from istar_lite import Memory
+import istar_lite  # Memory is imported when the server opens one
 
 
 @click.command("mcp")
@@ -34,7 +34,7 @@ def mcp(file: Path, namespace: str, http: bool, port: int, read_only: bool) -> i
         from istar_lite.mcp import serve_http, serve_stdio
     except ModuleNotFoundError as error:
         raise click.ClickException(f"this needs {error.name}: pip install 'istar-lite[mcp]'") from error
-    with Memory(file.expanduser(), namespace, read_only=read_only) as memory:
+    with istar_lite.Memory(file.expanduser(), namespace, read_only=read_only) as memory:
         signal.signal(signal.SIGTERM, lambda *_: _end(memory))
         if http:
             # Standard output is the protocol's; over HTTP it is free, but a host may start either.
@@ -45,7 +45,7 @@ def mcp(file: Path, namespace: str, http: bool, port: int, read_only: bool) -> i
     return 0
 
 
-def _end(memory: Memory) -> NoReturn:
+def _end(memory: istar_lite.Memory) -> NoReturn:
     """Hosts end a server by SIGTERM, which would end Python at once and leave the log beside the file. An exception
     would not do: the thread that waits for the host's next line holds up every orderly way out."""
     memory.close()

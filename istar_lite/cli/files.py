@@ -19,8 +19,6 @@ from istar_lite.cli.common import (
     require,
     writing,
 )
-from istar_lite.exporting import export as export_file
-from istar_lite.verifying import verify_forget as verify
 
 
 @memory_command("snapshot")
@@ -90,6 +88,8 @@ def seal(file: Path, namespace: str, as_json: bool, key: str) -> int:
 def export(file: Path, namespace: str, as_json: bool, target: Path, overwrite: bool) -> int:
     """Write every row as JSON lines to TARGET. Of a damaged file it saves what can be read, and exit status is 1."""
     # Not through Memory, which refuses to open a damaged file.
+    from istar_lite.exporting import export as export_file
+
     with progress("exporting") as on_progress:
         done = export_file(require(file), target, overwrite=overwrite, on_progress=on_progress)
     if as_json:
@@ -140,6 +140,8 @@ def _print_differences(file: Path, namespace: str, other: Path, as_json: bool) -
 def verify_forget(file: Path, namespace: str, as_json: bool, text: str) -> int:
     """Prove that TEXT is forgotten: look for it in rows, index, vectors and bytes, then, in a copy, feed it again and
     look once more. Exit status 1 if anything is left or comes back."""
+    from istar_lite.verifying import verify_forget as verify  # it drives the whole memory, numpy included
+
     found = verify(require(file), text, namespace=namespace)
     if as_json:
         print_json(found.to_dict())
