@@ -63,8 +63,8 @@ __all__ = [
 ]
 
 Durability = Literal["normal", "full"]
-WAL_WORTH_TRUNCATING = 32 * 2**20  # bytes; SQLite's own checkpoint, at 4 MB, gives up while anybody reads
-WRITES_BETWEEN_LOOKS = 256
+WAL_WORTH_TRUNCATING = 8 * 2**20  # bytes; SQLite starts a log anew only when nobody reads at that moment
+WRITES_BETWEEN_LOOKS = 32
 
 # Connections that a fork brought into this process: kept, never closed. Closing one here would close the parent's.
 _inherited: list[object] = []
@@ -416,7 +416,7 @@ class File:
         try:
             if wal_path(self.path).stat().st_size < 2 * WAL_WORTH_TRUNCATING:
                 return
-            writer.execute("pragma busy_timeout = 200")
+            writer.execute("pragma busy_timeout = 1000")
             writer.execute("pragma wal_checkpoint(restart)").fetchall()
         except (OSError, sqlite3.DatabaseError):
             pass  # the rows are committed; the log is tried again after as many writes
