@@ -41,7 +41,7 @@ def main() -> None:
     """All pictures."""
     with tempfile.TemporaryDirectory() as folder, browsing(Path(folder) / "profile") as page:
         path = made(Path(folder))
-        page.show(width=1100, height=760)
+        page.show(width=1200, height=880)
         page.open(path)
         page.js("new Promise((done) => setTimeout(done, 300))")
         keep(page, "page-knows")
@@ -50,7 +50,7 @@ def main() -> None:
         page.open(path, "#memory-12")
         page.js("new Promise((done) => setTimeout(done, 300))")
         keep(page, "page-sources")
-        page.show(width=1100, height=760, dark=True)
+        page.show(width=1200, height=880, dark=True)
         page.open(path)
         at(page, "fading")
         keep(page, "page-dark")
