@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 SEAL = "seal"
 # Derived from the other rows, by triggers or by the embedder of whoever opens the file next.
-DERIVED = ("document", "document_change", "embedding", "embedding_model")
+DERIVED = ("document", "document_change", "embedding", "embedding_model", "cell", "cell_member")
 # What the library itself notes about the file is no part of what was sealed.
-NOTES = (SEAL, CHECKED, "embedding_models", "embedded:*")
+NOTES = (SEAL, CHECKED, "embedding_models", "embedded:*", "cells:*")
 
 
 def seal(tx: sqlite3.Connection, key: str | bytes, now: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from istar_lite.database import File
+from istar_lite.database import File, sqlite3
+from istar_lite.migrations import base_tables
 from istar_lite.text import digest
 
 AT = "2026-01-0{}T10:00:00.000Z"
@@ -98,6 +99,13 @@ def fill(path: Path) -> Path:
             "insert into embedding (document, model, length, vector)"
             " select id, 1, length(text), x'01020304' from document"
         )
+        if "cell" in base_tables():
+            _cells(tx)
         tx.execute("update turn set text = text || ' edited' where turn = 5")
     file.close()
     return path
+
+
+def _cells(tx: sqlite3.Connection) -> None:
+    tx.execute("insert into cell (id, namespace, model, centre) values (1, 1, 1, x'01020304')")
+    tx.execute("insert into cell_member (cell, document, sketch) values (1, 1, x'0f'), (1, 2, x'0f')")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _OF_A_TURN = "turn, occurred_at, reward, reward_unit, events, actions_taken, extra, text"
 COUNTED = ("stores",)  # settings that count: the larger holds; all others are choices, and those made here hold
 # Of the vectors and the rules of the other file: bookkeeping by its own ids, or its own secret.
-_NOT_TAKEN = re.compile(r"embedded:|embedding_models$|salt$|seal$|schema_checked$")
+_NOT_TAKEN = re.compile(r"embedded:|cells:|embedding_models$|salt$|seal$|schema_checked$")
 
 
 def bring_namespaces(state: State) -> None:
