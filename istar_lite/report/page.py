@@ -38,7 +38,7 @@ def assemble(data: dict[str, Any], title: str) -> str:
 
 
 def _part(name: str) -> str:
-    return files("istar_lite.report").joinpath("page", name).read_text(encoding="utf-8")
+    return files("istar_lite.report").joinpath("web", name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:
