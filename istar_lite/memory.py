@@ -319,11 +319,11 @@ class Memory:
     ) -> Results:
         """The `k` rows of any kind that best fit `query`, best first, with scores in [0, 1).
 
-        Filters apply before ranking: `kinds` (turn, atom, episode, profile, message, memory, observation, reflection),
-        `session` (a name or a list), `tags` (all of them), `since` ≤ time < `until`, `as_of` (what held on that day,
-        whatever became of it since), `status` (active, evicted, superseded, merged, a list, or "any"). `min_score`
-        holds back and counts in `.filtered`. `sources`: bring the turns and messages a hit rests on, and of a turn or
-        message those beside it. A blank query finds nothing. Each hit's `explain` adds up to its score.
+        Filters apply before ranking: `kinds` (turn, atom, episode, profile, message, memory, observation, reflection,
+        file, item), `session` (a name or a list), `tags` (all of them), `since` ≤ time < `until`, `as_of` (what held
+        on that day, whatever became of it since), `status` (active, evicted, superseded, merged, a list, or "any").
+        `min_score` holds back and counts in `.filtered`. `sources`: bring the turns and messages a hit rests on, and of
+        a turn or message those beside it. A blank query finds nothing. Each hit's `explain` adds up to its score.
 
         Raises `BadInput`.
         """

@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -29,6 +29,8 @@ from istar_lite import BadInput, Memory, TurnRecord  # noqa: E402
 from istar_lite.cli import main  # noqa: E402
 from istar_lite.frames import FRAME_CLOSE, FRAME_NOTE, FRAME_OPEN  # noqa: E402
 from istar_lite.mcp import create_server, serve_http  # noqa: E402
+from istar_lite.mcp.tools import Kind  # noqa: E402
+from istar_lite.models import KINDS  # noqa: E402
 
 IS_2 = hasattr(mcp, "Client")
 TOOLS = {"remember", "recall", "forget", "list_memories", "context", "stats", "search", "fetch"}
@@ -120,6 +122,10 @@ def test_every_tool_has_a_title_a_description_all_hints_and_schemas(memory: Memo
                 assert argument.get("description") or argument["title"] == "Kind", (tool.name, argument)
 
     talk(memory, look)
+
+
+def test_tools_take_all_kinds_that_can_be_found() -> None:
+    assert get_args(Kind) == KINDS
 
 
 def test_what_is_remembered_is_recalled_listed_packed_and_forgotten(memory: Memory) -> None:
