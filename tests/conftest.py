@@ -39,7 +39,15 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
             raise AssertionError(f"the network was asked: {address}")
         return connect(self, address)
 
+    names = socket.getaddrinfo
+
+    def looked_up(host: Any, *arguments: Any, **named: Any) -> Any:
+        if host not in (None, "", "127.0.0.1", "::1", "localhost", b"localhost", b"127.0.0.1"):
+            raise AssertionError(f"the network was asked for {host}")
+        return names(host, *arguments, **named)
+
     monkeypatch.setattr(socket.socket, "connect", guarded)
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
 
 
 @pytest.fixture

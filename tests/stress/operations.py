@@ -27,7 +27,7 @@ def scripted() -> ScriptedLLM:
             "extract": Extract(),
             "episode": Episode(),
             "retro": "[RUN RETROSPECTIVE]\nPhase sequence: GROWTH -> DECLINE\nOutcome: 5 EUR\n"
-            "Root cause: it held too long (T2).\nIF a spike THEN sell (T3)",
+            "Root cause: it held too long (T2).\nRule: IF a spike THEN sell (T3)",
             "consolidate": "likes green tea",
             "observe": Observe(),
             "reflect": "<observations>\n* likes green tea\n</observations>",
