@@ -6,6 +6,7 @@ Everything else imports `sqlite3` from here (see driver.py).
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import weakref
@@ -52,6 +53,7 @@ __all__ = [
     "absolute_path",
     "add_missing_functions",
     "driver",
+    "holders",
     "latest_version",
     "load_vectors",
     "schema_files",
@@ -63,6 +65,7 @@ __all__ = [
 ]
 
 Durability = Literal["normal", "full"]
+_log = logging.getLogger("istar_lite")
 WAL_WORTH_TRUNCATING = 8 * 2**20  # bytes; SQLite starts a log anew only when nobody reads at that moment
 WRITES_BETWEEN_LOOKS = 32
 
@@ -465,6 +468,9 @@ class File:
         with self._writer_lock():
             self.closed = True
             self._finalizer()
+        if self._connections.held_by_others:
+            others = ", ".join(holders(self.path)) or "somebody else"
+            _log.info("%s: %s still has it open; the last to close leaves one file", self.path, others)
         return not self._connections.held_by_others
 
     def snapshot(self, target: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -497,6 +503,24 @@ class File:
                 yield connection
             finally:
                 connection.execute("pragma query_only = on")
+
+
+def holders(path: Path) -> list[str]:
+    """Other processes that have the file open, such as "datasette (4711)", as far as this system and this user may
+    know: Linux tells, others say nothing. What only this process has open is not in it."""
+    found = []
+    real = os.path.realpath(path)
+    for process in Path("/proc").glob("[0-9]*"):
+        if int(process.name) == os.getpid():
+            continue
+        try:
+            open_here = any(os.readlink(link) == real for link in (process / "fd").iterdir())
+            name = (process / "comm").read_text().strip() if open_here else ""
+        except OSError:  # it ended meanwhile, or belongs to another user
+            continue
+        if open_here:
+            found.append(f"{name} ({process.name})")
+    return sorted(found)
 
 
 @contextlib.contextmanager

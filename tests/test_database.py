@@ -493,6 +493,20 @@ def test_while_another_has_it_open_close_says_so_and_the_last_one_tidies_up(path
     assert beside(path) == {"agent.db"} and plainly(path) == ["one", "two"]
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linux tells who has a file open")
+def test_close_says_which_process_still_has_it_open(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = File(path)
+    add(file, "one")
+    code = "import sys; from istar_lite.database import File; f = File(sys.argv[1]); print(1, flush=True); input()"
+    other = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert other.stdout is not None and other.stdout.readline()
+    caplog.set_level("INFO", "istar_lite")
+    assert file.close() is False
+    assert f"({other.pid}) still has it open" in caplog.text
+    other.communicate(b"\n")
+    assert beside(path) == {"agent.db"}
+
+
 def test_close_inside_a_write_is_refused(path: Path) -> None:
     file = File(path)
     with file.write() as tx:
