@@ -49,13 +49,14 @@ def test_one_document_two_or_a_thousand_give_comparable_values() -> None:
     def out(count: int) -> float:
         values = np.zeros(count)
         values[0] = 4.0
-        return float(signals.standing_out(values, np.ones(count, bool), "words")[0])
+        return float(signals.standing_out(values, signals.moments(values, np.ones(count, bool)), "words")[0])
 
     assert 3 < out(1) < out(2) < out(1000) < 60
 
 
 def test_equal_values_do_not_divide_by_zero_and_nan_counts_as_nothing() -> None:
-    out = signals.standing_out(np.asarray([0.1, 0.1, np.nan]), np.ones(3, bool), "static")
+    values = np.asarray([0.1, 0.1, np.nan])
+    out = signals.standing_out(values, signals.moments(values, np.ones(3, bool)), "static")
     assert np.isfinite(out).all() and out[2] == 0
 
 

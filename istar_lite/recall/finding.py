@@ -12,9 +12,8 @@ import numpy as np
 
 from istar_lite import places
 from istar_lite.clock import epoch, from_text
-from istar_lite.embedders import STATIC
 from istar_lite.models import Hit, Results, Source
-from istar_lite.recall import explain, floor, signals, vectors, words
+from istar_lite.recall import cells, explain, floor, signals, vectors, wide, words
 from istar_lite.recall.loading import Place, Scopes
 from istar_lite.recall.marks import read_marks
 from istar_lite.recall.query import Query, Term, read_query
@@ -43,6 +42,7 @@ def search(services: Services, request: Request) -> Results:
     place = _place(services.file.reader(), request)
     if place is not None and services.embedding.embedders:
         services.embedding.settle(services, namespace=place.namespace)
+        cells.keep_up(services, place.namespace)
     with services.file.reading() as connection:
         if place is None:
             results = Results(query=request.query, mode=services.embedding.mode(connection))
@@ -83,6 +83,8 @@ class _Evidence:
     values: dict[str, Floats]  # by signal
     by: dict[str, str]  # who compared, by signal
     coverage: Floats
+    mentions: Flags  # whose text holds the name of the only participant named
+    among: Mapping[str, signals.Moments] | None = None  # of all documents, where the scope is but a part of them
 
 
 class _Search:
@@ -97,18 +99,37 @@ class _Search:
 
     def run(self) -> Results:
         models = [model for _, model in self.usable]
-        scope, lock = scopes_of(self.services).get(self.connection, self.place, models)
+        scopes = scopes_of(self.services)
+        sample = wide.sample_of(self.connection, scopes.samples, self.place, models)
+        if sample is not None and self._candidates(sample.scope).mean() >= wide.ENOUGH:
+            return self._among_many(sample)
+        scope, lock = scopes.get(self.connection, self.place, models)
         with lock:
-            return self._ranked(scope)
+            query = read_query(self.request.query, scope.speakers)
+            candidates = self._candidates(scope)
+            return self._ranked(scope, query, candidates, self._evidence(scope, query, candidates))
 
-    def _ranked(self, scope: Scope) -> Results:
+    def _among_many(self, sample: wide.Sample) -> Results:
+        query = read_query(self.request.query, sample.scope.speakers)
+        sought = self._sought(query)
+        gathered = wide.Wide(self.connection, self.place, sample).gather(query, sought)
+        scope, candidates = gathered.scope, self._candidates(gathered.scope)
+        weighed = words.weigh(scope, candidates, gathered.found, gathered.corpus)
+        evidence = _Evidence(
+            {"words": weighed.score}, {"words": "full text"}, weighed.coverage, gathered.mentions, gathered.moments
+        )
+        for model, vector in sought:
+            kind = vectors.signal_of(model)
+            evidence.values[kind] = vectors.by_matrix(scope.vectors[model.id], vector, len(scope))
+            evidence.by[kind] = "cells"
+        return self._ranked(scope, query, candidates, evidence)
+
+    def _ranked(self, scope: Scope, query: Query, candidates: Flags, evidence: _Evidence) -> Results:
         request = self.request
-        query = read_query(request.query, scope.speakers)
         weights = request.weights or signals.WEIGHTS
-        candidates = self._candidates(scope)
-        evidence = self._evidence(scope, query, candidates)
+        size = max(POOL, 3 * request.k)
         ranking = signals.first_round(
-            scope, query, evidence.values, candidates, self._mentions(scope, query), max(POOL, 3 * request.k), weights
+            scope, query, evidence.values, candidates, evidence.mentions, size, weights, evidence.among
         )
         self._mark(scope, ranking.pool)
         ranking = signals.second_round(scope, query, ranking, self._prior(scope.ids[ranking.pool]), weights)
@@ -162,16 +183,24 @@ class _Search:
     def _evidence(self, scope: Scope, query: Query, candidates: Flags) -> _Evidence:
         found = words.look_up(self.connection, self.place, scope, query.terms)
         weighed = words.weigh(scope, candidates, found)
-        evidence = _Evidence({"words": weighed.score}, {"words": "full text"}, weighed.coverage)
-        for embedder, model in self.usable:
-            vector = self.services.embedding.query(embedder, query.plain[:2000], model.dimension)
-            if vector is None:
-                continue
+        evidence = _Evidence(
+            {"words": weighed.score}, {"words": "full text"}, weighed.coverage, self._mentions(scope, query)
+        )
+        for model, vector in self._sought(query):
             cosines, by = self._cosines(scope, model, vector)
             if not np.isnan(cosines).all():
-                kind = signal_of(model)
+                kind = vectors.signal_of(model)
                 evidence.values[kind], evidence.by[kind] = cosines, by
         return evidence
+
+    def _sought(self, query: Query) -> list[tuple[Model, Floats]]:
+        """The vector of the query for each model that has one."""
+        found = []
+        for embedder, model in self.usable:
+            vector = self.services.embedding.query(embedder, query.plain[:2000], model.dimension)
+            if vector is not None:
+                found.append((model, vector))
+        return found
 
     def _cosines(self, scope: Scope, model: Model, vector: Floats) -> tuple[Floats, str]:
         held = scope.vectors.get(model.id)
@@ -235,9 +264,9 @@ class _Search:
         if self.request.floor:
             cosines = {kind: signal.value for kind, signal in ranking.signals.items() if kind != "words"}
             floors = {
-                signal_of(model): floor.cosine_floor(self.connection, signal_of(model), scope, model)
+                vectors.signal_of(model): floor.cosine_floor(self.connection, vectors.signal_of(model), scope, model)
                 for _, model in self.usable
-                if signal_of(model) in cosines
+                if vectors.signal_of(model) in cosines
             }
             passes &= floor.passes(floor.relevance(query, evidence.coverage[ranking.pool], cosines, floors), best)
         return passes
@@ -355,11 +384,6 @@ def _any_of(values: Small, wanted: Sequence[int]) -> Flags:
     for one in wanted:
         found |= values == one
     return found
-
-
-def signal_of(model: Model) -> str:
-    """Which signal a model's cosines are."""
-    return "static" if model.name == STATIC else "neural"
 
 
 def _julian_day(stored: str) -> float:

@@ -22,6 +22,7 @@ from istar_lite.recall.scope import Ints, Scope, Vectors
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
     from istar_lite.embedding import Model
+    from istar_lite.recall.wide import Sample
 
 KEPT = 64  # scopes; the least recently asked goes first
 KEPT_DOCUMENTS = 400_000  # in all of them together
@@ -112,6 +113,7 @@ class Scopes:
         self._kept: OrderedDict[Place, _Kept] = OrderedDict()
         self._lock = threading.Lock()
         self._patience = patience
+        self.samples: dict[Place, Sample] = {}  # of large namespaces, see wide.py
 
     def get(
         self, connection: sqlite3.Connection, place: Place, models: Sequence[Model]
@@ -189,7 +191,17 @@ def _load(connection: sqlite3.Connection, place: Place, models: Sequence[Model])
 def _load_vectors(connection: sqlite3.Connection, place: Place, scope: Scope, model: Model) -> None:
     scope.vectors[model.id] = Vectors.empty(model.dimension, len(scope))
     for rows in chunks(connection, f"select document, vector {place.blobs(model)}"):
-        _add_vectors(scope, model, rows)
+        add_vectors(scope, model, rows)
+
+
+def scope_of(connection: sqlite3.Connection, place: Place, ids: Ints) -> Scope:
+    """The documents with some ids (ascending) that belong to a place, without vectors."""
+    scope = _empty()
+    scope.partial = True
+    some = f"(select value as id from json_each(?)) as one cross join document using (id) where {place.condition}"
+    for rows in chunks(connection, f"select {_COLUMNS} from {some}", (json.dumps(ids.tolist()),)):
+        _append(scope, rows)
+    return scope
 
 
 def chunks(connection: sqlite3.Connection, sql: str, values: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
@@ -269,7 +281,7 @@ def _take_in(
     for model in models:
         if model.id not in scope.vectors:
             continue  # all of them are read, in one go, by `_complete_vectors`
-        _add_vectors(scope, model, vectors_of(connection, model, fresh))
+        add_vectors(scope, model, vectors_of(connection, model, fresh))
 
 
 def _replace(scope: Scope, changed: Sequence[int], rows: Sequence[tuple[Any, ...]]) -> None:
@@ -314,10 +326,10 @@ def _complete_vectors(connection: sqlite3.Connection, place: Place, scope: Scope
         there = np.zeros(len(scope), bool)
         owner = scope.vectors[model.id].owner
         there[owner[owner >= 0]] = True
-        _add_vectors(scope, model, vectors_of(connection, model, scope.ids[~there]))
+        add_vectors(scope, model, vectors_of(connection, model, scope.ids[~there]))
 
 
-def _add_vectors(scope: Scope, model: Model, rows: Sequence[tuple[Any, ...]]) -> None:
+def add_vectors(scope: Scope, model: Model, rows: Sequence[tuple[Any, ...]]) -> None:
     """Adds vectors (document id, int8 blob); an empty blob says that the document has none."""
     held = scope.vectors.get(model.id) or Vectors.empty(model.dimension, len(rows))
     scope.vectors[model.id] = held

@@ -53,6 +53,7 @@ class Scope:
     expires: Floats
     kinds: list[str] = field(default_factory=list)
     speakers: list[str] = field(default_factory=list)
+    partial: bool = False  # documents between these are left out: only equal or following positions are neighbours
     marks: Small = field(default_factory=lambda: np.zeros(0, np.uint8))
     vectors: dict[int, Vectors] = field(default_factory=dict)  # by id of embedding_model
     floors: dict[int, tuple[float, float]] = field(default_factory=dict)  # see floor.py
@@ -116,6 +117,8 @@ class Scope:
         first, second = order[:-1], order[1:]
         same = (self.session[first] == self.session[second]) & (self.kind[first] == self.kind[second])
         same &= self.session[first] > 0
+        if self.partial:
+            same &= self.position[second] - self.position[first] <= 1
         before[second[same]] = first[same]
         after[first[same]] = second[same]
         return before, after

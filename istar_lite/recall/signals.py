@@ -73,20 +73,37 @@ def signal_weights(kinds: Sequence[str], weights: Weights = WEIGHTS) -> dict[str
 # --- signals --------------------------------------------------------------------------------------------------
 
 
-def standing_out(values: Floats, candidates: Flags, kind: str) -> Floats:
-    """How many standard deviations each value lies above the mean of the candidates, 0 below it.
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Mean and variance of a signal over so many documents."""
 
-    Mean and spread are shrunk towards `BACKGROUND` typical documents, so that one document, two, or a million give
-    comparable values and never 0/0. NaN (no such signal for the document) counts as 0.
-    """
-    typical, spread = TYPICAL[kind]
+    count: int
+    mean: float
+    variance: float
+
+
+def moments(values: Floats, candidates: Flags) -> Moments:
+    """Of the candidates' values; NaN (no such signal for the document) does not count."""
     inside = values if candidates.all() else values[candidates]
     missing = np.isnan(inside)
     if missing.any():
         inside = inside[~missing]
-    total = len(inside) + BACKGROUND
-    mean = (float(inside.sum(dtype=np.float64)) + BACKGROUND * typical) / total
-    squares = float(np.square(inside - mean).sum(dtype=np.float64))
+    if not len(inside):
+        return Moments(0, 0.0, 0.0)
+    mean = float(inside.mean(dtype=np.float64))
+    return Moments(len(inside), mean, float(np.square(inside - mean).mean(dtype=np.float64)))
+
+
+def standing_out(values: Floats, among: Moments, kind: str) -> Floats:
+    """How many standard deviations each value lies above the mean `among` all, 0 below it.
+
+    Mean and spread are shrunk towards `BACKGROUND` typical documents, so that one document, two, or a million give
+    comparable values and never 0/0. NaN counts as 0.
+    """
+    typical, spread = TYPICAL[kind]
+    total = among.count + BACKGROUND
+    mean = (among.count * among.mean + BACKGROUND * typical) / total
+    squares = among.count * (among.variance + (among.mean - mean) ** 2)
     variance = (squares + BACKGROUND * (spread**2 + (typical - mean) ** 2)) / total
     out = np.subtract(values, mean, dtype=np.float32)
     out *= 1.0 / math.sqrt(variance)
@@ -248,8 +265,10 @@ def first_round(
     mentions: Flags,
     size: int,
     weights: Weights = WEIGHTS,
+    among: Mapping[str, Moments] | None = None,
 ) -> Ranking:
     """Everything that needs no text; then the `size` best, judged as if each answered a question, are the pool.
+    `among`: mean and spread of each signal, where the scope stands for a larger one; else they are the candidates'.
 
     Over the whole scope it goes in float32; what is then known of the pool is added up anew in float64, so that an
     explanation adds up to the last digit.
@@ -259,7 +278,8 @@ def first_round(
     base = np.zeros(len(scope), np.float32)
     everything = bool(candidates.all())
     for kind, values in evidence.items():
-        out = standing_out(smoothed(values, scope, weights.smooth) if kind == "static" else values, candidates, kind)
+        measured = smoothed(values, scope, weights.smooth) if kind == "static" else values
+        out = standing_out(measured, moments(measured, candidates) if among is None else among[kind], kind)
         outs[kind] = out if everything else np.where(candidates, out, np.float32(0))
         base += np.float32(table[kind]) * outs[kind]
     added = shares(base, scope, weights)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from istar_lite.database import load_vectors, sqlite3
+from istar_lite.embedders import STATIC
 from istar_lite.recall.loading import chunks
 from istar_lite.recall.scope import Floats, Ints, Scope, Vectors
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from istar_lite.recall.loading import Place
 
 BLOCK = 512  # rows turned into float32 at a time: a block stays in the processor's cache
+
+
+def signal_of(model: Model) -> str:
+    """Which signal a model's cosines are."""
+    return "static" if model.name == STATIC else "neural"
 
 
 def by_matrix(vectors: Vectors, query: Floats, count: int) -> Floats:

@@ -60,23 +60,39 @@ class WordEvidence:
     coverage: Floats
 
 
-def weigh(scope: Scope, candidates: Flags, found: Sequence[Found]) -> WordEvidence:
-    """Scores of all documents, counted over the candidates alone."""
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """What words are counted over, where that is more than the documents at hand: how many there are, their mean
+    length, and in how many of them each term is."""
+
+    count: int
+    length: float
+    frequencies: Sequence[float]
+
+
+def rarity(count: int, frequency: float) -> float:
+    """The weight of a term that so many of `count` documents hold."""
+    return float(np.log1p((count + BACKGROUND - frequency + 0.5) / (frequency + 0.5)))
+
+
+def weigh(scope: Scope, candidates: Flags, found: Sequence[Found], corpus: Corpus | None = None) -> WordEvidence:
+    """Scores of all documents, counted over the candidates alone, or over the `corpus` that they are taken from."""
     everything = bool(candidates.all())
-    count = len(scope) if everything else int(np.count_nonzero(candidates))
-    lengths = scope.length if everything else scope.length[candidates]
-    mean = max(float(lengths.mean(dtype=np.float64)), 1.0) if count else 1.0
     held = [one.places if everything else one.places[candidates[one.places]] for one in found]
-    rarities = [float(np.log1p((count + BACKGROUND - len(inside) + 0.5) / (len(inside) + 0.5))) for inside in held]
+    if corpus is None:
+        count = len(scope) if everything else int(np.count_nonzero(candidates))
+        lengths = scope.length if everything else scope.length[candidates]
+        corpus = Corpus(count, float(lengths.mean(dtype=np.float64)) if count else 1.0, [len(one) for one in held])
     score = np.zeros(len(scope), np.float32)
     covered = np.zeros(len(scope), np.float32)
     total = 0.0
-    for one, inside, rarity in zip(found, held, rarities, strict=True):
-        score[inside] += np.float32(rarity)
+    for one, inside, frequency in zip(found, held, corpus.frequencies, strict=True):
+        weight = rarity(corpus.count, frequency)
+        score[inside] += np.float32(weight)
         if one.term.is_word:
-            covered[inside] += np.float32(rarity)
-            total += rarity
-    held_back = scope.length * np.float32(SATURATION * LENGTH / mean)
+            covered[inside] += np.float32(weight)
+            total += weight
+    held_back = scope.length * np.float32(SATURATION * LENGTH / max(corpus.length, 1.0))
     held_back += np.float32(1 + SATURATION * (1 - LENGTH))
     score *= np.float32(1 + SATURATION)
     score /= held_back

@@ -1,0 +1,155 @@
+"""Large namespaces: what cells and words bring is what comparing everything finds; cells are never needed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from istar_lite import Memory
+from istar_lite.recall import cells, wide
+from istar_lite.testing import FixedClock
+
+WHO = ("the gardener", "my sister", "a neighbour", "the baker", "our teacher", "an old sailor")
+WHAT = ("planted", "painted", "repaired", "sold", "found", "remembered", "drew", "lost")
+THING = ("roses by the wall", "a wooden boat", "the kitchen clock", "bread with rye", "a map of the coast",
+         "two violins", "the apple tree", "a letter from Lisbon", "snow on the roof", "a blue bicycle")  # fmt: skip
+QUERIES = ("who repaired the clock", "boats made of wood", "Lisbon", "music instruments that were lost", "baker bread",
+           "what did my sister paint", "trees and roses", "a bicycle was found")  # fmt: skip
+
+
+def texts(count: int) -> list[str]:
+    """Different sentences of everyday words."""
+    return [
+        f"{WHO[at % 6]} {WHAT[at // 6 % 8]} {THING[at // 48 % 10]} on day {at} of the {('spring', 'autumn')[at % 2]}"
+        for at in range(count)
+    ]
+
+
+@pytest.fixture
+def large(tmp_path: Path, clock: FixedClock) -> Iterator[Memory]:
+    """1,200 memories, with cells."""
+    with Memory(tmp_path / "large.db", clock=clock) as memory:
+        memory.remember_many(texts(1200))
+        memory.status()
+        assert cells.tend(memory._services, least=1000) == 1
+        yield memory
+
+
+def by(memory: Memory, query: str = QUERIES[0], **more: object) -> str:
+    """Who compared the vectors."""
+    return str(memory.search(query, **more)[0].explain["signals"]["static"]["by"])  # type: ignore[arg-type]
+
+
+def members(memory: Memory) -> int:
+    return int(memory.db.execute("select count(*) from cell_member").fetchone()[0])
+
+
+def test_candidates_hold_what_comparing_everything_finds(large: Memory, tmp_path: Path, clock: FixedClock) -> None:
+    assert by(large) == "cells" and members(large) == 1200
+    with Memory(tmp_path / "same.db", clock=clock) as exact:
+        exact.remember_many(texts(1200))
+        for query in QUERIES:
+            wanted, found = ([hit.id for hit in each.search(query, k=5)] for each in (exact, large))
+            assert wanted[0] in found, query
+            assert len(set(wanted) & set(found)) >= 3, query
+
+
+def test_what_is_written_edited_and_forgotten_later_is_right_at_once(large: Memory) -> None:
+    new = large.remember("The lighthouse keeper grows tomatoes")
+    assert large.search("tomatoes of the lighthouse", k=1)[0].id == new.id
+    large.db.execute("update memory set text = 'Penguins walk through Oslo' where id = 7")
+    large.db.conn.commit()
+    assert large.search("penguins in Norway's capital", k=1)[0].id == 7
+    large.work()
+    assert members(large) == 1201
+    assert large.search("penguins", k=1)[0].id == 7
+    large.forget(id=7)
+    assert 7 not in {hit.id for hit in large.search("penguins", k=50)}
+    assert members(large) == 1200
+    assert large.check() == []
+
+
+def test_what_the_cells_do_not_cover_is_brought_in_before_it_becomes_much(
+    large: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "TAIL", 20)
+    large.remember_many([f"comet number {at} was seen from the tower" for at in range(30)])
+    assert large.search("comets seen from a tower", k=1)[0].text.startswith("comet")
+    assert members(large) == 1230
+
+
+def test_cells_deleted_from_a_plain_shell_are_missed_by_nobody(large: Memory) -> None:
+    before = [hit.id for hit in large.search("Lisbon", k=3)]
+    with sqlite3.connect(large.path) as shell:  # foreign keys are off there
+        shell.execute("delete from cell")
+    shell.close()
+    assert members(large) == 0
+    assert by(large) in ("sqlite-vec", "numpy", "matrix")
+    assert len({hit.id for hit in large.search("Lisbon", k=3)} & set(before)) >= 1
+    assert cells.tend(large._services, least=1000) == 1
+    assert by(large) == "cells" and large.check() == []
+
+
+def test_a_making_that_is_cut_off_leaves_search_as_it_was_and_is_cleared_away(
+    tmp_path: Path, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Memory(tmp_path / "a.db", clock=clock) as memory:
+        memory.remember_many(texts(1200))
+        memory.status()
+        monkeypatch.setattr(cells, "BATCH", 500)
+        note = cells._note
+        monkeypatch.setattr(cells, "_note", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            cells.tend(memory._services, least=1000)
+        assert by(memory) != "cells" and members(memory) == 1200
+        monkeypatch.setattr(cells, "_note", note)
+        cells.tend(memory._services, least=1000)
+        assert by(memory) == "cells" and members(memory) == 1200
+
+
+def test_a_namespace_that_has_doubled_gets_new_cells(large: Memory) -> None:
+    first = large.db.execute("select max(id), count(*) from cell").fetchone()
+    large.remember_many([f"{text}, said again" for text in texts(1300)])
+    large.status()
+    cells.tend(large._services, least=1000)
+    again = large.db.execute("select min(id), count(*) from cell").fetchone()
+    assert again[0] > first[0] and again[1] > first[1] and members(large) == 2500
+    assert large.check() == []
+
+
+def test_filters_that_few_pass_and_sessions_are_compared_exactly(large: Memory) -> None:
+    special = large.remember("A tagged sentence about clocks", tags=["special"])
+    found = large.search("clock", tags=["special"], k=50)
+    assert [hit.id for hit in found] == [special.id]
+    assert found[0].explain["signals"]["static"]["by"] != "cells"
+    assert by(large, kinds=["memory"]) == "cells"
+
+
+def test_other_namespaces_change_nothing(large: Memory) -> None:
+    before = [(hit.id, round(hit.score, 4)) for hit in large.search("wooden boats")]
+    large.in_namespace("other").remember_many(["a wooden boat of somebody else"] * 1 + texts(300))
+    after = large.search("wooden boats")
+    assert [hit.id for hit in after] == [id for id, _ in before]
+    assert [hit.score for hit in after] == pytest.approx([score for _, score in before], abs=0.02)
+
+
+def test_a_small_namespace_gets_no_cells(tmp_path: Path, clock: FixedClock) -> None:
+    with Memory(tmp_path / "a.db", clock=clock) as memory:
+        memory.remember_many(texts(50))
+        memory.work()
+        assert memory.db.execute("select count(*) from cell").fetchone() == (0,)
+
+
+def test_k_means_parts_what_lies_apart() -> None:
+    chance = np.random.default_rng(1)
+    around = np.eye(8, dtype=np.float32)[chance.integers(0, 4, 400)]
+    units = around + 0.05 * chance.standard_normal((400, 8)).astype(np.float32)
+    units /= np.linalg.norm(units, axis=1, keepdims=True)
+    centres = cells.k_means(units, 4)
+    assert np.allclose(np.linalg.norm(centres, axis=1), 1, atol=1e-5)
+    assert len(cells.k_means(units[:0], 4)) == 0
+    assert wide.LISTED > wide.BEST
