@@ -349,7 +349,9 @@ class Memory:
         The old vectors serve until all new ones are there. Interrupted, it goes on where it stopped.
         `on_progress(done, total)`: documents.
         """
-        return self._services.embedding.reembed(self._services, embedder, on_progress)
+        made = self._services.embedding.reembed(self._services, embedder, on_progress)
+        recall.tend(self._services)
+        return made
 
     # --- agents that act in turns -----------------------------------------------------------------------------
 
@@ -548,6 +550,7 @@ class Memory:
             room = None if most is None else most - done
             done += yield from layer.drain(self._services, self.namespace, limit=room, force=force)
         self._services.embedding.settle(self._services, retry=True)
+        recall.tend(self._services)
         return done
 
     # --- long conversations -----------------------------------------------------------------------------------
