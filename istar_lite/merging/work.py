@@ -213,14 +213,9 @@ def _recall_key(row: Values) -> Key:
 
 def bring_vectors(state: State) -> int:
     """Vectors of new rows, of models that this file uses too. Gives how many new rows have none: they are pending."""
-    models = dict(
-        state.tx.execute("select name || ' ' || dimension || ' ' || scale, id from embedding_model").fetchall()
-    )
-    same = {
-        row["id"]: models[name]
-        for row in state.rows("embedding_model")
-        if (name := f"{row['name']} {row['dimension']} {row['scale']}") in models
-    }
+    # Compared as numbers: versions of SQLite write a real as text in different ways.
+    models = {_model_of(row): row["id"] for row in state.here("embedding_model")}
+    same = {row["id"]: models[_model_of(row)] for row in state.rows("embedding_model") if _model_of(row) in models}
     pending = 0
     for kind in KINDS:
         new = state.new[kind]
@@ -232,6 +227,10 @@ def bring_vectors(state: State) -> int:
         pending += len(documents)
         pending -= _copy_vectors(state, kind, documents, same)
     return pending
+
+
+def _model_of(row: Values) -> Key:
+    return (row["name"], row["dimension"], row["scale"])
 
 
 def _copy_vectors(state: State, kind: str, documents: dict[int, Any], same: dict[int, int]) -> int:
