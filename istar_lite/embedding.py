@@ -366,26 +366,35 @@ class _Missing:
 
     def count(self) -> int:
         """How many are missing."""
-        return int(self._connection.execute(f"select count(*) {self._WHERE}", self._values(0)).fetchone()[0])
+        counts = (
+            self._connection.execute(f"select count(*) {self._WHERE} and {which}", self._values(0)).fetchone()[0]
+            for which in self._WHICH
+        )
+        return int(sum(counts))
 
     def batches(self) -> Iterator[list[tuple[int, str]]]:
-        """(id, text) of the missing ones, in order of ids; long texts make the batch smaller."""
-        after = 0
-        while True:
-            rows = self._connection.execute(
-                f"select id, text {self._WHERE} order by id limit {BATCH}", self._values(after)
-            ).fetchall()
-            if not rows:
-                return
-            batch = _within(rows, BATCH * PASSAGE)
-            yield batch
-            after = batch[-1][0]
+        """(id, text) of the missing ones, the new ones first, in order of ids; long texts make the batch smaller."""
+        for which in self._WHICH:
+            after = 0
+            while True:
+                rows = self._connection.execute(
+                    f"select id, text {self._WHERE} and {which} order by id limit {BATCH}", self._values(after)
+                ).fetchall()
+                if not rows:
+                    break
+                batch = _within(rows, BATCH * PASSAGE)
+                yield batch
+                after = batch[-1][0]
 
     # `+namespace` keeps SQLite from reading the whole namespace by its index where few rows are new.
     _WHERE = (
-        "from document where +namespace = :namespace and id > :after and (id > :through"
-        " or id in (select document from document_change where id > :change))"
+        "from document where +namespace = :namespace"
         " and not exists (select 1 from embedding where document = document.id and model = :model)"
+    )
+    # One at a time, and each with one lower bound: joined by `or`, or of two bounds, SQLite would go through all.
+    _WHICH = (
+        "id > max(:after, :through)",
+        "+id > :after and +id <= :through and id in (select document from document_change where id > :change)",
     )
 
     def _values(self, after: int) -> dict[str, int]:

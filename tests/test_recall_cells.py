@@ -152,4 +152,4 @@ def test_k_means_parts_what_lies_apart() -> None:
     centres = cells.k_means(units, 4)
     assert np.allclose(np.linalg.norm(centres, axis=1), 1, atol=1e-5)
     assert len(cells.k_means(units[:0], 4)) == 0
-    assert wide.LISTED > wide.BEST
+    assert wide.LISTED > wide.BY_WORDS

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from istar_lite.bench.recall import METRICS, Score, load, measure, run_istar
+from istar_lite import Memory
+from istar_lite.bench.recall import METRICS, Score, _search, load, measure, run_istar
+from istar_lite.recall import cells
 
 
 def recall_at_10(score: Score) -> float:
@@ -36,3 +39,20 @@ def test_one_file_of_many_namespaces_finds_exactly_what_single_files_find(locomo
 
 def test_one_namespace_of_many_conversations_stays_near_the_single_ones(locomo: Path) -> None:
     assert recall_at_10(run_istar(load(locomo), "static", "one", pooled="one")) >= 0.78
+
+
+def test_candidates_from_words_and_cells_find_as_much_as_comparing_everything(locomo: Path, tmp_path: Path) -> None:
+    conversations = [replace(one, questions=one.questions[::4]) for one in load(locomo)]
+    with Memory(tmp_path / "pooled.db") as memory:
+        for conversation in conversations:
+            memory.import_conversation([conversation.source], format="locomo")
+        memory.status()
+        exact, wide = Score("exact"), Score("cells")
+        for conversation in conversations:
+            exact.ask(conversation, _search(memory, conversation, 10))
+        assert cells.tend(memory._services, least=1000) == 1
+        assert memory.search("a walk")[0].explain["signals"]["static"]["by"] == "cells"
+        for conversation in conversations:
+            wide.ask(conversation, _search(memory, conversation, 10))
+    assert len(exact.rows) == len(wide.rows) > 180
+    assert recall_at_10(wide) > recall_at_10(exact) - 0.01

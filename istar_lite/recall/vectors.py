@@ -68,8 +68,9 @@ def over_blobs(
     who, compare = ("sqlite-vec", by_extension) if has_extension(connection) else ("numpy", by_numpy)
     cosines = np.full(len(scope), np.nan, np.float32)
     for ids, best in compare(connection, place, model, query):
-        inside = np.isin(ids, scope.ids)  # the scope may be older than this state of the file, or newer
-        np.fmax.at(cosines, scope.places(ids[inside]), best[inside])  # of a number and NaN, fmax takes the number
+        at = np.minimum(np.searchsorted(scope.ids, ids), len(scope) - 1)
+        inside = scope.ids[at] == ids  # the scope may be older than this state of the file, or newer
+        np.fmax.at(cosines, at[inside], best[inside])  # of a number and NaN, fmax takes the number
     return cosines, who
 
 

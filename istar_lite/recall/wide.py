@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from istar_lite.embedding import Model
 
 LISTED = 4_000  # documents of one word that are looked at: newer ones first, where more hold it
-BEST = 400  # candidates that words give, and as many that each model's vectors give
+BY_WORDS, BY_VECTORS = 600, 200  # candidates that words give, and that each model's vectors give
 BESIDE = (-2, -1, 1, 2)  # places in the session beside a candidate
 RUNS, RUN = 300, 5  # the sample: so many runs of so many documents in a row
 ENOUGH = 0.2  # share of the sample that passes the filters: with less, candidates would mostly be thrown away
@@ -122,13 +122,13 @@ class Wide:
         asked = lists[: len(query.terms)]
         ids = [self._rarest(asked)]
         for model, vector in sought:
-            ids.append(cells.near(self.connection, self.sample.centres[model.id], vector, BEST))
+            ids.append(cells.near(self.connection, self.sample.centres[model.id], vector, BY_VECTORS))
             ids.append(cells.uncovered(self.connection, self.sample.covers[model.id], cells.TAIL))
         chosen = np.asarray(sorted(set(np.concatenate(ids).tolist())), np.int64)
         scope = scope_of(self.connection, self.place, self._with_those_beside(chosen))
         for model, _ in sought:
             add_vectors(scope, model, vectors_of(self.connection, model, scope.ids))
-        found = self._holders(scope, lists)
+        found = self._holders(scope, lists, chosen)
         mentions = np.zeros(len(scope), bool)
         for one in found[len(asked) :]:
             mentions[one.places] = True
@@ -165,17 +165,19 @@ class Wide:
         ids = ids[order]
         starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
         sums = np.add.reduceat(weights[order], starts)
-        best = np.argsort(-sums, kind="stable")[:BEST]
+        best = np.argsort(-sums, kind="stable")[:BY_WORDS]
         return np.asarray(ids[starts[best]], np.int64)
 
-    def _holders(self, scope: Scope, lists: Sequence[Listed]) -> list[words.Found]:
-        """Which documents of the scope hold each term: as listed, and for those older than a list by looking it up."""
+    def _holders(self, scope: Scope, lists: Sequence[Listed], chosen: Ints) -> list[words.Found]:
+        """Which documents of the scope hold each term: as listed, and of the chosen ones that are older than a list by
+        looking them up. (That a neighbour holds one of the commonest words is let go.)"""
         found = [words.Found(one.term, scope.places(one.ids)) for one in lists]
         cut = [number for number, one in enumerate(lists) if one.complete_from]
         if cut:
-            whole = look_up(self.connection, scope, [lists[number].term for number in cut])
+            whole = look_up(self.connection, scope, [lists[number].term for number in cut], chosen)
             for number, one in zip(cut, whole, strict=True):
-                found[number] = one
+                both = sorted({*found[number].places.tolist(), *one.places.tolist()})
+                found[number] = words.Found(one.term, np.asarray(both, np.int64))
         return found
 
     def _with_those_beside(self, ids: Ints) -> Ints:
@@ -195,14 +197,14 @@ class Wide:
         return signals.moments(cosines, scope.speaking())
 
 
-def look_up(connection: sqlite3.Connection, scope: Scope, terms: Sequence[Term]) -> list[words.Found]:
+def look_up(connection: sqlite3.Connection, scope: Scope, terms: Sequence[Term], ids: Ints) -> list[words.Found]:
     """Which of a few documents hold which terms: by full text over these alone, in memory, with the file's tokenizer.
     (`rowid in (…)` on the file's own would begin the search anew for each of them.)"""
     (declared,) = connection.execute("select sql from sqlite_master where name = 'document_fts'").fetchone()
     tokenizer = declared[declared.index("tokenize") :].rstrip(" )\n")
     texts = connection.execute(
         "select document.id, text, cjk from json_each(?) as known cross join document on document.id = known.value",
-        (json.dumps(scope.ids.tolist()),),
+        (json.dumps(ids.tolist()),),
     )
     memory = sqlite3.connect(":memory:", isolation_level=None)
     try:
