@@ -248,7 +248,7 @@ def test_an_interrupt_while_waiting_for_the_model_releases_the_flow(monkeypatch:
     def interrupted(futures: Any, timeout: float | None) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("istar_lite.llm.wait", interrupted)
+    monkeypatch.setattr("concurrent.futures.wait", interrupted)
     trail, slow = Trail(), SlowLLM()
     with pytest.raises(KeyboardInterrupt):
         drive(trail.flow(), slow, timeout=LONG)
