@@ -231,7 +231,8 @@ class File:
             isolation_level=None,
             check_same_thread=False,
             uri=uri,
-            cached_statements=256,
+            # The statements that make a new file are some 300, and this cache does not forget what it held first.
+            cached_statements=1024,
             factory=factory,
         )
         if isinstance(connection, ReaderConnection):
