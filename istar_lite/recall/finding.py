@@ -42,7 +42,8 @@ def search(services: Services, request: Request) -> Results:
     place = _place(services.file.reader(), request)
     if place is not None and services.embedding.embedders:
         services.embedding.settle(services, namespace=place.namespace)
-        cells.keep_up(services, place.namespace)
+        if place.sessions is None:
+            cells.keep_up(services, place.namespace)
     with services.file.reading() as connection:
         if place is None:
             results = Results(query=request.query, mode=services.embedding.mode(connection))

@@ -19,7 +19,7 @@ import numpy as np
 
 from istar_lite.database import sqlite3
 from istar_lite.recall import cells, signals, vectors, words
-from istar_lite.recall.loading import Place, add_vectors, scope_of, vectors_of
+from istar_lite.recall.loading import Place, add_vectors, chunks, scope_of, vectors_of
 from istar_lite.recall.query import Query, Term
 from istar_lite.recall.scope import Flags, Floats, Ints, Scope
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from istar_lite.embedding import Model
 
 LISTED = 4_000  # documents of one word that are looked at: newer ones first, where more hold it
-BY_WORDS, BY_VECTORS = 600, 200  # candidates that words give, and that each model's vectors give
+BY_WORDS, BY_VECTORS = 450, 120  # candidates that words give, and that each model's vectors give
 BESIDE = (-2, -1, 1, 2)  # places in the session beside a candidate
 RUNS, RUN = 300, 5  # the sample: so many runs of so many documents in a row
 ENOUGH = 0.2  # share of the sample that passes the filters: with less, candidates would mostly be thrown away
@@ -181,7 +181,9 @@ class Wide:
         return found
 
     def _with_those_beside(self, ids: Ints) -> Ints:
-        rows = self.connection.execute(
+        cursor = self.connection.cursor()
+        cursor.row_factory = None
+        rows = cursor.execute(
             "select other.id from json_each(?1) as known cross join document as one on one.id = known.value"
             " cross join json_each(?2) as step cross join document as other on other.namespace = one.namespace"
             " and other.session = one.session and other.position = one.position + step.value and other.kind = one.kind",
@@ -202,7 +204,8 @@ def look_up(connection: sqlite3.Connection, scope: Scope, terms: Sequence[Term],
     (`rowid in (…)` on the file's own would begin the search anew for each of them.)"""
     (declared,) = connection.execute("select sql from sqlite_master where name = 'document_fts'").fetchone()
     tokenizer = declared[declared.index("tokenize") :].rstrip(" )\n")
-    texts = connection.execute(
+    texts = chunks(
+        connection,
         "select document.id, text, cjk from json_each(?) as known cross join document on document.id = known.value",
         (json.dumps(ids.tolist()),),
     )
@@ -210,7 +213,8 @@ def look_up(connection: sqlite3.Connection, scope: Scope, terms: Sequence[Term],
     try:
         memory.execute(f"create virtual table small using fts5 (text, cjk, content='', {tokenizer})")
         memory.execute("begin")
-        memory.executemany("insert into small (rowid, text, cjk) values (?, ?, ?)", map(tuple, texts))
+        for rows in texts:
+            memory.executemany("insert into small (rowid, text, cjk) values (?, ?, ?)", rows)
         found = []
         for term in terms:
             rows = memory.execute("select rowid from small where small match ?", (term.expression,)).fetchall()
