@@ -271,6 +271,57 @@ create trigger recall_moved after update of id on recall when new.id <> old.id b
   update recall_hit set recall = new.id where recall = old.id;
 end;
 
+-- A time that is edited by hand into another form is brought to the stored one, as at insert: text order is time order.
+create trigger turn_retimed after update of occurred_at on turn
+when new.occurred_at not glob '????-??-??T??:??:??.???Z' begin
+  update turn set occurred_at = strftime('%Y-%m-%dT%H:%M:%fZ', new.occurred_at) where id = new.id;
+end;
+
+create trigger atom_retimed after update of occurred_at on atom
+when new.occurred_at not glob '????-??-??T??:??:??.???Z' begin
+  update atom set occurred_at = strftime('%Y-%m-%dT%H:%M:%fZ', new.occurred_at) where id = new.id;
+end;
+
+create trigger episode_retimed after update of occurred_at on episode
+when new.occurred_at not glob '????-??-??T??:??:??.???Z' begin
+  update episode set occurred_at = strftime('%Y-%m-%dT%H:%M:%fZ', new.occurred_at) where id = new.id;
+end;
+
+create trigger profile_retimed after update of occurred_at on profile
+when new.occurred_at not glob '????-??-??T??:??:??.???Z' begin
+  update profile set occurred_at = strftime('%Y-%m-%dT%H:%M:%fZ', new.occurred_at) where id = new.id;
+end;
+
+create trigger message_retimed after update of occurred_at on message
+when new.occurred_at not glob '????-??-??T??:??:??.???Z' begin
+  update message set occurred_at = strftime('%Y-%m-%dT%H:%M:%fZ', new.occurred_at) where id = new.id;
+end;
+
+create trigger exchange_retimed after update of occurred_at on exchange
+when new.occurred_at not glob '????-??-??T??:??:??.???Z' begin
+  update exchange set occurred_at = strftime('%Y-%m-%dT%H:%M:%fZ', new.occurred_at) where id = new.id;
+end;
+
+create trigger memory_retimed after update of occurred_at on memory
+when new.occurred_at not glob '????-??-??T??:??:??.???Z' begin
+  update memory set occurred_at = strftime('%Y-%m-%dT%H:%M:%fZ', new.occurred_at) where id = new.id;
+end;
+
+create trigger observation_retimed after update of occurred_at on observation
+when new.occurred_at not glob '????-??-??T??:??:??.???Z' begin
+  update observation set occurred_at = strftime('%Y-%m-%dT%H:%M:%fZ', new.occurred_at) where id = new.id;
+end;
+
+create trigger reflection_retimed after update of occurred_at on reflection
+when new.occurred_at not glob '????-??-??T??:??:??.???Z' begin
+  update reflection set occurred_at = strftime('%Y-%m-%dT%H:%M:%fZ', new.occurred_at) where id = new.id;
+end;
+
+-- The one dated table whose insert writes no search row, and so does not write the row once more.
+create trigger exchange_timed after insert on exchange when new.occurred_at not glob '????-??-??T??:??:??.???Z' begin
+  update exchange set occurred_at = new.occurred_at where id = new.id;
+end;
+
 -- ---------------------------------------------------------------------------------------------------------------
 -- The stable surface.
 

@@ -138,3 +138,14 @@ create trigger item_delete after delete on item begin
   delete from item_vector where item = old.id;
   delete from document where kind = 'item' and row = old.id;
 end;
+
+-- Times edited by hand: as in 012_views.sql.
+create trigger file_retimed after update of occurred_at on file
+when new.occurred_at not glob '????-??-??T??:??:??.???Z' begin
+  update file set occurred_at = strftime('%Y-%m-%dT%H:%M:%fZ', new.occurred_at) where id = new.id;
+end;
+
+create trigger item_retimed after update of updated_at on item
+when new.updated_at not glob '????-??-??T??:??:??.???Z' begin
+  update item set updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', new.updated_at) where id = new.id;
+end;

@@ -286,3 +286,18 @@ def test_a_bare_checkout_finds_its_schema(path: Path, tmp_path: Path) -> None:
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     _, place, *_ = use(sys.executable, path, PYTHONPATH=str(checkout))
     assert Path(place).is_relative_to(checkout)
+
+
+@needs_shell
+@pytest.mark.parametrize("recursive", ["on", "off"])
+def test_a_time_edited_by_hand_takes_the_stored_form(tmp_path: Path, recursive: str) -> None:
+    path = tmp_path / "agent.db"
+    fill(path)
+    tables = [
+        row for row in shell(path, "select name from sqlite_master where type = 'table';").split() if row in TABLES
+    ]
+    dated = [t for t in tables if shell(path, f"select 1 from pragma_table_info('{t}') where name = 'occurred_at';")]
+    assert {"turn", "atom", "episode", "message", "exchange", "memory", "observation"} <= set(dated)
+    for table in (name for name in dated if name != "document"):
+        shell(path, f"pragma recursive_triggers = {recursive}; update {table} set occurred_at = '2026-02-03 04:05';")
+        assert set(shell(path, f"select occurred_at from {table};").split()) <= {"2026-02-03T04:05:00.000Z"}, table
