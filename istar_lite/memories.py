@@ -491,7 +491,7 @@ def _end_at_the_earliest(tx: sqlite3.Connection, id: int, by: sqlite3.Row) -> No
 
 def restore(services: Services, namespace: str, kind: object, id: object) -> Row:
     """Reopens a row that was superseded, merged or evicted; what ended it stays as it is. A row that is live already
-    is left alone. An atom goes back under the cap of its run, where the least important is evicted again."""
+    is left alone. In a run whose working set is full, the least important of the other atoms gives way to it."""
     name = as_text(kind, "kind")
     if name not in ENDED_KINDS:
         raise BadInput("kind", f"{name!r} is none of {', '.join(ENDED_KINDS)}: other rows never end")
@@ -508,8 +508,21 @@ def restore(services: Services, namespace: str, kind: object, id: object) -> Row
                 _refuse_second_live(tx, row, now)
             if name == "file":
                 _refuse_second_version(tx, row)
+            if name == "atom":
+                _make_room(tx, row, now)
             tx.execute(f"update {name} set status = 'active', ended_at = null, ended_by = null where id = ?", (number,))
         return browse.as_row(tx.execute(f"select * from {name} where id = ?", (number,)).fetchone())
+
+
+def _make_room(tx: sqlite3.Connection, row: sqlite3.Row, now: str) -> None:
+    """Evicts the least important others of a full run. Left to the trigger, the atom that comes back, as a rule the
+    least important of all, would be evicted by itself in the same moment."""
+    tx.execute(
+        "update atom set status = 'evicted', ended_at = ?1, ended_by = ?2 where id in ("
+        " select id from atom where session = ?3 and status = 'active' order by priority desc, turn desc, id desc"
+        " limit -1 offset (select cap - 1 from atom_cap where session = ?3))",
+        (now, f"atom {row['id']}", row["session"]),
+    )
 
 
 def _refuse_second_version(tx: sqlite3.Connection, row: sqlite3.Row) -> None:

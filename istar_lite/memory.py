@@ -293,6 +293,7 @@ class Memory:
                 file.reader(), places.find_namespace(file.reader(), self.namespace)
             ),
             mode=self._services.embedding.mode(file.reader()),
+            budget_spent=tasks.budget_spent(self._services),
             **counts,
         )
 
@@ -474,7 +475,8 @@ class Memory:
 
     def restore(self, kind: str, id: int) -> Row:
         """Reopens a row that was superseded, merged or evicted, and gives it; what had taken its place stays too.
-        `BadInput` where another live memory says the same."""
+        `BadInput` where another live memory says the same. An atom that comes back into a full working set stays: the
+        least important other one gives way."""
         return memories.restore(self._services, self.namespace, kind, id)
 
     def context(

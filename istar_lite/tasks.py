@@ -351,6 +351,15 @@ def spent_today(services: Services) -> tuple[int, int]:
     return int(row[0]), int(row[1])
 
 
+def budget_spent(services: Services) -> bool:
+    """Whether the day's budget is used up: no model is asked before tomorrow or more budget."""
+    try:
+        require_budget(services)
+    except BudgetSpent:
+        return True
+    return False
+
+
 def require_budget(services: Services) -> None:
     """Raises `BudgetSpent` when the day's budget is used up."""
     budget = services.budget

@@ -142,8 +142,9 @@ def test_the_budget_ends_it_between_clusters(path: Path, clock: FixedClock) -> N
     with open_memory(path, clock, answers, budget=Budget(calls_per_day=1)) as memory:
         memory.remember_many(twice)
         assert memory.chat().consolidate().clusters_merged == 1
-        assert memory.status().due == 1
+        assert (memory.status().due, memory.status().budget_spent) == (1, True)
         clock.advance(DAY)
+        assert not memory.status().budget_spent
         assert memory.work() == 1
         assert len(texts(memory)) == 2
 

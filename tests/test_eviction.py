@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -357,3 +357,19 @@ def put(connection: sqlite3.Connection, oracle: Oracle, what: str, key: str, tur
         return
     oracle.rows.pop(row or 0, None)
     oracle.add(key, turn, priority)
+
+
+def test_an_atom_that_is_restored_into_a_full_run_stays_and_the_least_important_other_gives_way(tmp_path: Path) -> None:
+    class EachTurn:
+        def extract(self, window: Sequence[TurnRecord], existing: Sequence[Atom], /) -> list[Atom]:
+            return [Atom(turn=t.turn, type="t", content=f"t{t.turn}", priority=t.turn) for t in window[-1:]]
+
+    with Memory(tmp_path / "agent.db", embedder=None) as memory:
+        agent = memory.agent("r", atom_extractor=EachTurn(), extract_every=1, max_atoms=2)
+        for turn in range(1, 5):
+            agent.tick(TurnRecord(turn=turn, reward=0.0))
+        row = memory.restore("atom", 1)
+        assert row.to_dict()["status"] == "active"
+        assert sorted(atom.turn for atom in agent.atoms()) == [1, 4]
+        gone = memory.get("atom", 3)
+        assert gone is not None and gone.to_dict()["ended_by"] == "atom 1"
