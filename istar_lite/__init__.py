@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from istar_lite.agent import AgentMemory
     from istar_lite.atoms import atom_id
     from istar_lite.chat import Chat
+    from istar_lite.embedders import Embedder
     from istar_lite.llm import LLM, as_llm
     from istar_lite.memory import Memory
     from istar_lite.models import (
@@ -82,6 +83,7 @@ __all__ = [
     "ContextBlock",
     "ContextMessages",
     "Difference",
+    "Embedder",
     "Episode",
     "EpisodeClassifier",
     "EpisodePromptContext",
@@ -129,6 +131,7 @@ _HOMES = {
     "agent": "AgentMemory",
     "atoms": "atom_id",
     "chat": "Chat",
+    "embedders": "Embedder",
     "llm": "LLM as_llm",
     "memory": "Memory",
     "models": """Atom AtomExtractor Budget Consolidated ContextBlock Difference Episode EpisodeClassifier

@@ -65,6 +65,8 @@ class Record(BaseModel):
         def _init_mended(self, named: dict[str, Any]) -> None:
             try:
                 super().__init__(**{name: _mended(value) for name, value in named.items()})
+            except RecursionError as error:
+                raise BadInput(type(self).__name__, "a value holds itself, or is nested too deeply") from error
             except ValidationError as error:
                 first = error.errors()[0]
                 field = ".".join(str(part) for part in first["loc"]) or type(self).__name__

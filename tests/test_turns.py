@@ -291,3 +291,11 @@ def test_the_async_twin_records_too(agent: AgentMemory) -> None:
     import asyncio
 
     assert asyncio.run(aturn(agent)) == 1
+
+
+def test_a_number_that_is_a_list_holding_itself_is_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    for values in ({"turn": loop, "reward": 1}, {"turn": 1, "reward": 1, "text": loop}):
+        with pytest.raises(BadInput):
+            TurnRecord(**values)
