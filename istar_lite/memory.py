@@ -22,7 +22,6 @@ from istar_lite.clock import Clock, Instant, wall_clock
 from istar_lite.database import Durability, File
 from istar_lite.embedders import EmbedderLike
 from istar_lite.embedding import Embedding
-from istar_lite.errors import BadInput
 from istar_lite.later import Later
 from istar_lite.llm import Flow, as_llm
 from istar_lite.models import (
@@ -45,7 +44,7 @@ from istar_lite.models import (
     StoreStatus,
 )
 from istar_lite.running import arun_flow, in_thread, run_flow
-from istar_lite.services import OnError, Services
+from istar_lite.services import OnError, Services, check_choices
 from istar_lite.values import as_int, as_name
 
 if TYPE_CHECKING:
@@ -137,8 +136,14 @@ class Memory:
         redact: Callable[[str], str] | None = None,
         count_tokens: Callable[[str], int] | None = None,
     ) -> None:
-        if on_error not in ("keep", "raise"):
-            raise BadInput("on_error", f"{on_error!r} is neither 'keep' nor 'raise'")
+        check_choices(
+            on_error=on_error,
+            llm_timeout=llm_timeout,
+            budget=budget,
+            clock=clock,
+            redact=redact,
+            count_tokens=count_tokens,
+        )
         self.namespace = as_name(namespace, "namespace")
         adapted = None if llm is None else as_llm(llm, model)
         embedding = Embedding(embedder)

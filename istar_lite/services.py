@@ -12,16 +12,30 @@ from typing import TYPE_CHECKING, Any, Literal
 from istar_lite.clock import YEAR_9999, Clock, epoch_to_text, format_time, parse_time
 from istar_lite.database import File
 from istar_lite.errors import BadInput
+from istar_lite.models import Budget
 from istar_lite.text import estimate_tokens
-from istar_lite.values import as_text
+from istar_lite.values import as_real, as_text
 
 if TYPE_CHECKING:
     from istar_lite.embedding import Embedding
     from istar_lite.llm import LLM
-    from istar_lite.models import Budget
     from istar_lite.recall.loading import Scopes
 
 OnError = Literal["keep", "raise"]
+
+
+def check_choices(*, on_error: object, llm_timeout: object, budget: object, **functions: object) -> None:
+    """`BadInput` for a choice of the host that nothing could use, before the file is touched: told later, it would
+    be told by the first turn that needs it. `functions`: clock, redact, count_tokens; None where not given."""
+    if on_error not in ("keep", "raise"):
+        raise BadInput("on_error", f"{on_error!r} is neither 'keep' nor 'raise'")
+    if llm_timeout is not None:
+        as_real(llm_timeout, "llm_timeout", low=0.0)
+    if budget is not None and not isinstance(budget, Budget):
+        raise BadInput("budget", f"{type(budget).__name__} is no Budget")
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise BadInput(name, f"{type(function).__name__} cannot be called")
 
 
 @dataclass

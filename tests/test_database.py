@@ -806,3 +806,25 @@ def test_a_read_only_file_can_be_copied(tmp_path: Path) -> None:
     assert len(plainly(file.snapshot(tmp_path / "b.db"))) == 4
     file.close()
     assert beside(path) == {"a.db", "b.db"}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"clock": 42},
+        {"redact": 42},
+        {"count_tokens": "four"},
+        {"llm_timeout": -1},
+        {"llm_timeout": "soon"},
+        {"budget": 5},
+        {"on_error": "shrug"},
+    ],
+    ids=str,
+)
+def test_a_choice_that_nothing_could_use_is_refused_by_name_before_a_file_is_made(
+    tmp_path: Path, choice: dict[str, Any]
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        Memory(tmp_path / "agent.db", embedder=None, **choice)
+    assert caught.value.field == next(iter(choice))
+    assert not (tmp_path / "agent.db").exists()
