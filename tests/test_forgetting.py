@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -436,7 +437,8 @@ def test_secure_leaves_no_trace_in_the_bytes_of_the_file_and_its_log(memory: Mem
     assert SECRET.encode() in bytes_of(path)
     memory.forget(text=SECRET, secure=True)
     assert SECRET.encode() not in bytes_of(path).lower()
-    assert b"4711" not in bytes_of(path)
+    # Digests of tombstones are salted at random: four digits stand in one of them by chance in one run of 150.
+    assert b"4711" not in re.sub(rb"[0-9a-f]{64}", b"", bytes_of(path))
     assert memory.check() == []
 
 

@@ -42,7 +42,8 @@ def model() -> ScriptedLLM:
             "extract": extract,
             "episode": episodes(),
             "retro": "[RUN RETROSPECTIVE]\nPhase sequence: OPENING -> GROWTH -> DECLINE\nOutcome: 15 EUR\n"
-            "Root cause: it held too long (T12).\nRule: IF the price jumps above 5 THEN sell half of it at once (T4, T11)",
+            "Root cause: it held too long (T12).\n"
+            "Rule: IF the price jumps above 5 THEN sell half of it at once (T4, T11)",
             "observe": "<observations>\nDate: 2026-01-02\n* (10:00) the person asked for tea\n</observations>",
         }
     )
