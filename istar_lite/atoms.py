@@ -20,7 +20,7 @@ from istar_lite.extractors import default_extractor
 from istar_lite.llm import Flow
 from istar_lite.models import Atom, AtomExtractor, TurnRecord
 from istar_lite.runs import Run
-from istar_lite.values import as_int, as_name, as_real, as_tags, to_json
+from istar_lite.values import as_int, as_name, as_real, to_json
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
@@ -146,7 +146,7 @@ def _stored(services: Services, atom: Atom, taken: dict[str, Atom]) -> Atom:
         type=kind,
         content=content,
         priority=as_real(atom.priority, "priority", low=0, high=100),
-        tags=tuple(services.stored_text(tag, "tags") for tag in as_tags(atom.tags)) if atom.tags else (),
+        tags=services.stored_tags(atom.tags) if atom.tags else (),
     )
 
 

@@ -208,6 +208,8 @@ class Embedding:
             self._forget_failures(self.embedders)
         with services.lock:
             connection = services.file.reader()
+            if not self._failures:
+                self.last_error = None
             self._warn_if_wrong(self.in_use(connection))
             owners = [namespace] if namespace is not None else _namespaces(connection)
             made = 0

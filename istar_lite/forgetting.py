@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from istar_lite import consolidation, own_text, places, tasks, tombstones
@@ -153,6 +153,8 @@ def forget(services: Services, namespace: str, wanted: Conditions, *, secure: bo
     `secure`: also empties stale texts, rewrites the file and looks for the forgotten texts in its bytes. Raises `Busy`
     when another connection keeps old pages alive; the forgetting itself is done then.
     """
+    if wanted.tag is not None:
+        wanted = replace(wanted, tag=services.stored_text(wanted.tag, "tag"))  # as it was stored
     salt = tombstones.new_salt()
     with services.file.write() as tx:
         owner = places.find_namespace(tx, namespace)

@@ -25,7 +25,7 @@ from istar_lite.clock import from_text, later, to_text
 from istar_lite.errors import BadInput
 from istar_lite.models import EMOTIONS, MemoryItem, Ranking, Row, Source
 from istar_lite.text import digest, normalise
-from istar_lite.values import as_int, as_name, as_real, as_tags, as_text
+from istar_lite.values import as_int, as_name, as_real, as_text
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
@@ -120,7 +120,7 @@ def statement(
         occurred_at=when,
         importance=as_real(importance, "importance", low=0.0, high=1.0),
         emotion=str(emotion),
-        tags=as_tags(tags),
+        tags=services.stored_tags(tags),
         # It lives from its date on, or from its telling if that is later: told late, it is not gone at once.
         expires_at=None if ttl is None else later(max(when, now), _seconds(ttl)),
         key=None if key is None else as_name(key, "key"),

@@ -293,6 +293,7 @@ class Memory:
         if not file.read_only:
             self._services.embedding.settle(self._services)
         counts = tasks.summary(file.reader(), self.namespace)
+        counts["last_error"] = counts["last_error"] or self._services.embedding.last_error
         return StoreStatus(
             pending_vectors=self._services.embedding.pending(
                 file.reader(), places.find_namespace(file.reader(), self.namespace)
@@ -661,6 +662,7 @@ class Memory:
 
     # --- async twins ------------------------------------------------------------------------------------------
 
+    astatus = in_thread(status)
     asnapshot = in_thread(snapshot)
     acheck = in_thread(check)
     aexport = in_thread(export)

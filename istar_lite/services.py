@@ -13,8 +13,8 @@ from istar_lite.clock import YEAR_9999, Clock, epoch_to_text, format_time, parse
 from istar_lite.database import File
 from istar_lite.errors import BadInput
 from istar_lite.models import Budget
-from istar_lite.text import estimate_tokens
-from istar_lite.values import as_real, as_text
+from istar_lite.text import estimate_tokens, is_blank
+from istar_lite.values import as_real, as_tags, as_text
 
 if TYPE_CHECKING:
     from istar_lite.embedding import Embedding
@@ -79,6 +79,12 @@ class Services:
         if not isinstance(redacted, str):
             raise BadInput("redact", f"gave {type(redacted).__name__} for a text")
         return as_text(redacted, field_name, blank=True)
+
+    def stored_tags(self, tags: object) -> tuple[str, ...]:
+        """Tags as they may be stored, and so as they are asked for: checked, cleaned, redacted, each once. One that a
+        redaction leaves blank says nothing any more and is left out."""
+        stored = (self.stored_text(tag, "tags") for tag in as_tags(tags))
+        return tuple(dict.fromkeys(tag for tag in stored if not is_blank(tag)))
 
     def redact_texts(self, value: Any, field_name: str) -> Any:
         """`value` (JSON's own types) with every text in it redacted; names of keys stay."""

@@ -539,6 +539,13 @@ def test_a_header_quoted_in_a_narrative_is_part_of_it() -> None:
 # --- retrospectives -----------------------------------------------------------------------------------------
 
 
+def test_rules_without_a_label_are_read_where_they_stand() -> None:
+    block = read_retro(
+        "[RUN RETROSPECTIVE]\nOutcome: 42\nRoot cause: Orders came late.\nIF price > 5 THEN sell half (T3)"
+    )
+    assert block.rules == (Rule("price > 5", "sell half", (3,)),)
+
+
 def test_a_retrospective_is_read_with_its_rules_and_the_turns_they_cite() -> None:
     answer = """<think>hm</think>Sure:
 ```

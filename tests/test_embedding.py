@@ -237,7 +237,7 @@ def test_a_failing_embedder_leaves_documents_pending_and_later_they_are_done(ope
     with pytest.warns(UserWarning, match="the model file is gone"):
         assert memory.search("cat")[0].text == FACTS[0]
     assert memory.search("cat").mode == "hybrid"
-    assert memory.status().pending_vectors == 0
+    assert (memory.status().pending_vectors, memory.status().last_error) == (0, None)
 
 
 def test_an_embedder_that_keeps_failing_is_not_asked_at_every_search(opened: Any) -> None:
@@ -249,6 +249,7 @@ def test_an_embedder_that_keeps_failing_is_not_asked_at_every_search(opened: Any
             assert memory.search("cat").mode == "words"
     assert embedder.calls == 3
     assert memory.status().pending_vectors == 3
+    assert "bad weights" in memory.status().last_error
 
 
 @pytest.mark.parametrize(

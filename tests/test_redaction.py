@@ -104,7 +104,7 @@ def test_no_secret_reaches_the_file_by_any_door(tmp_path: Path, clock: FixedCloc
     secret = SECRETS["github"]
     path = tmp_path / "a.db"
     with Memory(path, embedder=None, clock=clock, redact=redact_secrets) as memory:
-        memory.remember(f"the key is {secret}")
+        memory.remember(f"the key is {secret}", tags=[secret, f"about {secret}"])
         chat = memory.chat("c")
         chat.store(f"use {secret}", f"I used {secret}")
         chat.retrieve(f"what about {secret}", pairs=0)
@@ -116,6 +116,19 @@ def test_no_secret_reaches_the_file_by_any_door(tmp_path: Path, clock: FixedCloc
             log.add("user", f"my key {secret}")
         memory.import_conversation([{"role": "user", "content": f"key {secret}"}])
     assert secret.encode() not in path.read_bytes()
+
+
+def test_a_tag_is_found_and_forgotten_by_the_name_it_was_given(tmp_path: Path) -> None:
+    with Memory(tmp_path / "a.db", embedder=None, redact=lambda text: text.replace("4711", "[key]")) as memory:
+        memory.remember("the gate opens at noon", tags=["key 4711"])
+        assert memory.db.execute("select tag from tag").fetchall() == [("key [key]",)]
+        assert len(memory.search("gate", tags=["key 4711"])) == 1
+        assert memory.forget(tag="key 4711").total == 1
+
+
+def test_a_tag_that_is_redacted_away_is_left_out(tmp_path: Path) -> None:
+    with Memory(tmp_path / "a.db", embedder=None, redact=lambda text: text.replace("4711", "")) as memory:
+        assert memory.remember("the gate opens at noon", tags=["4711", "gate"]).tags == ("gate",)
 
 
 def test_a_redaction_that_gives_no_text_is_told_before_anything_is_written(tmp_path: Path) -> None:

@@ -82,7 +82,9 @@ def _block(parts: dict[str, str]) -> RetroBlock:
     text = "\n".join([RETRO_HEADER, *(f"{label}: {content}" for label, content in parts.items())])
     if find_repetition(text) is not None:
         raise UnusableAnswer("the answer repeats itself")
-    rules = _rules(parts.get("Rule for next run", ""))
+    # Models leave the label of the rules out: then lines that begin with IF are rules, wherever they stand.
+    unlabelled = (line for content in parts.values() for line in content.splitlines() if _RULE_START.match(line))
+    rules = _rules(parts.get("Rule for next run", "") or "\n".join(unlabelled))
     return RetroBlock(
         text, parts.get("Phase sequence", ""), parts.get("Outcome", ""), parts.get("Root cause", ""), rules
     )

@@ -104,7 +104,7 @@ def remember(
 @click.option("--after", help="What occurred at this time or later.")
 @click.option("--everything", is_flag=True, help="All of this namespace; said alone.")
 @click.option("--secure", is_flag=True, help="Leave no trace in the bytes of the file either.")
-@click.option("--yes", is_flag=True, help="Do not ask before --everything.")
+@click.option("--yes", is_flag=True, help="Do not ask before --everything (asked on a terminal only).")
 def forget(
     file: Path,
     namespace: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +39,7 @@ def search(services: Services, request: Request) -> Results:
     blank = not any(unicodedata.category(character)[0] in "LN" for character in request.query)
     if blank or request.k == 0:
         return Results(query=request.query)
+    request = replace(request, tags=services.stored_tags(request.tags))
     place = _place(services.file.reader(), request)
     if place is not None and services.embedding.embedders:
         services.embedding.settle(services, namespace=place.namespace)
