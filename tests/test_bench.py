@@ -51,8 +51,16 @@ def test_room_is_counted_per_thousand_rows(tmp_path: Path) -> None:
 
 
 def test_ours_runs_beside_the_others(setup: speed.Setup) -> None:
-    measured = list(peers._measure(setup, "istar-lite", peers.STORES["istar-lite"][1]))
+    measured = list(peers.measure(setup, "istar-lite", peers.STORES["istar-lite"][1]))
     assert [one.unit for one in measured] == ["rows/s", "ms", "bytes"]
+
+
+def test_a_store_that_cannot_search_says_so_and_is_measured_by_its_adds(setup: speed.Setup) -> None:
+    kept: list[str] = []
+    keeper = peers.Store(kept.append, None, lambda: None, "it has no search")
+    names = [one.name for one in peers.measure(setup, "keeper", lambda folder: keeper)]
+    assert names == ["keeper: adds one by one (it has no search)", "keeper: bytes an item"]
+    assert len(kept) == setup.items
 
 
 def test_a_run_is_compared_with_an_older_one(tmp_path: Path) -> None:
