@@ -35,17 +35,18 @@ create virtual table document_fts using fts5 (
 );
 
 -- The text with spaces around CJK characters. It is cut into blocks, pieces and characters by ordinals: the plain
--- recursion over substr() is quadratic, since SQLite counts UTF-8 characters from the start each time.
+-- recursion over substr() is quadratic, since SQLite counts UTF-8 characters from the start each time. Each cut is
+-- materialized: the planner would else fold the cuts into one another and cut a whole block anew for each letter.
 create view document_spaced as
 select document.id, (
   with recursive
-    block (at, part) as (
+    block (at, part) as materialized (
       select 1, substr(document.text, 1, 16384)
       union all
       select at + 16384, substr(document.text, at + 16384, 16384) from block where at + 16384 <= length(document.text)
     ),
     step (at) as (select 0 union all select at + 1 from step where at < 127),
-    piece (at, part) as (
+    piece (at, part) as materialized (
       select block.at + 128 * step.at, substr(block.part, 1 + 128 * step.at, 128)
       from block cross join step where 128 * step.at < length(block.part)
     ),
@@ -66,7 +67,7 @@ where document.text glob '*[⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀
 create trigger document_insert after insert on document begin
   update document set cjk = (select cjk from document_spaced where id = new.id)
     where id = new.id and (new.cjk is not null or length(cast(new.text as blob)) > length(new.text))
-    and new.cjk is not (select cjk from document_spaced where id = new.id);
+    and (new.cjk is not null or exists (select 1 from document_spaced where id = new.id));
   insert into document_fts (rowid, text, cjk, scope)
     select id, text, cjk, scope from document where id = new.id;
 end;
@@ -79,7 +80,7 @@ when new.text is not old.text or new.scope is not old.scope or new.id <> old.id 
     values ('delete', old.id, old.text, old.cjk, old.scope);
   update document set cjk = (select cjk from document_spaced where id = new.id)
     where id = new.id and (new.cjk is not null or length(cast(new.text as blob)) > length(new.text))
-    and new.cjk is not (select cjk from document_spaced where id = new.id);
+    and (new.cjk is not null or exists (select 1 from document_spaced where id = new.id));
   insert into document_fts (rowid, text, cjk, scope)
     select id, text, cjk, scope from document where id = new.id;
   delete from embedding where document = new.id and new.text is not old.text;

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,61 @@ def refused(path: Path, error: type[IstarError], *, unchanged: bool = True) -> s
         assert str(path) in str(caught.value)
         assert path.read_bytes() == before or not unchanged
     return str(caught.value)
+
+
+@contextlib.contextmanager
+def wal_fails(path: Path, flags: int) -> Iterator[None]:
+    """Each descriptor of the log is one that cannot be written (`os.O_RDONLY`) or read (`os.O_WRONLY`) for a while, as
+    under a failing disk: the operating system itself answers with an error."""
+    name = str(wal_path(path))
+    held = [int(at.name) for at in Path("/proc/self/fd").iterdir() if os.path.realpath(at) == name]
+    kept = {descriptor: os.dup(descriptor) for descriptor in held}
+    bad = os.open(name, flags)
+    try:
+        for descriptor in held:
+            os.dup2(bad, descriptor)
+        yield
+    finally:
+        os.close(bad)
+        for descriptor, good in kept.items():
+            os.dup2(good, descriptor)
+            os.close(good)
+
+
+# --- a disk that fails ----------------------------------------------------------------------------------------
+
+needs_descriptors = pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(), reason="open descriptors of this process cannot be listed here"
+)
+
+
+@needs_descriptors
+@pytest.mark.parametrize("text", ["short", "as long as several pages " * 2_000])
+def test_a_failed_write_is_told_leaves_nothing_and_later_use_works(path: Path, text: str) -> None:
+    with Memory(path, embedder=None) as memory:
+        memory.remember("before")
+        with wal_fails(path, os.O_RDONLY), pytest.raises(IstarError, match="disk I/O error") as caught:
+            memory.remember(text)
+        assert str(path) in str(caught.value)
+        assert [row["text"] for row in memory.list("memory")] == ["before"]
+        memory.remember("after")
+        assert memory.check() == []
+    with Memory(path, embedder=None) as memory:
+        assert {row["text"] for row in memory.list("memory")} == {"before", "after"}
+
+
+@needs_descriptors
+def test_a_failed_read_is_told_and_later_use_works(path: Path) -> None:
+    with Memory(path, embedder=None) as writer, Memory(path, embedder=None) as memory:
+        memory.search("nothing")  # opens its connections
+        writer.remember("one")  # which makes what they hold in their page caches old
+        with wal_fails(path, os.O_WRONLY):
+            for read in (lambda: memory.search("one"), lambda: memory.list("memory"), lambda: memory.remember("two")):
+                with pytest.raises(IstarError, match="disk I/O error") as caught:
+                    read()
+                assert str(path) in str(caught.value)
+        assert [hit.text for hit in memory.search("one")] == ["one"]
+        assert memory.check() == []
 
 
 # --- not ours -------------------------------------------------------------------------------------------------

@@ -285,6 +285,27 @@ def test_a_text_of_any_size_is_stored_whole_and_its_last_word_found(held: Memory
     assert held.search(f"finalword{size}", k=1)[0].id == item.id
 
 
+@pytest.mark.parametrize(("size", "word"), [(1, "木琴"), (129, "灯塔"), (16_385, "港湾"), (1_000_000, "自行车")])
+def test_a_chinese_text_of_any_size_is_stored_whole_and_its_last_word_found(held: Memory, size: int, word: str) -> None:
+    text = ("我喜欢绿茶" * (size // 5 + 1))[:size] + word
+    item = held.remember(text)
+    stored = held.get("memory", item.id)
+    assert stored is not None and stored["text"] == text
+    assert held.search(word, k=1)[0].id == item.id
+
+
+def test_a_text_of_ten_megabytes_enters_by_every_door(held: Memory) -> None:
+    text = "a" * 10_000_000  # one word: a tokenizer that is quadratic in a word would not end
+    held.observe("large", context_window=10**9, background=None).add("user", text)
+    with pytest.warns(UserWarning, match="no model"):
+        held.chat("large").store(text, "noted")
+    held.agent("large").record_turn(TurnRecord(turn=1, extra={"note": text}))
+    for table, column in (("message", "content"), ("turn", "extra")):
+        assert list(held.db.query(f"select id from {table} where length({column}) >= 10000000")), table
+    held.search(text, k=1)
+    assert held.check() == []
+
+
 @pytest.mark.parametrize("depth", [50, 99, 100, 101, 5000])
 def test_nesting_is_stored_up_to_a_limit_and_refused_beyond(held: Memory, depth: int) -> None:
     value: Any = 1
