@@ -189,6 +189,9 @@ def test_stats_and_status_have_a_stable_shape(shell: Shell, filled: Path) -> Non
     assert (stats["kinds"]["turn"], stats["kinds"]["memory"], stats["sessions"]) == (4, 2, 2)
     status = shell.json("status", filled)
     assert {"due", "failed", "claimed", "pending_vectors", "mode", "last_error", "calls", "tokens"} <= set(status)
+    assert {"tables", "free", "per_1000_turns", "growth"} <= set(stats)
+    assert "document_fts" in stats["tables"] and "too early" in stats["growth"]["rests_on"]
+    assert "document_fts" in shell("stats", filled).output and "too early" in shell("stats", filled).output
     assert "driver" in shell("stats", filled).output and "hybrid" in shell("status", filled).output
 
 

@@ -240,14 +240,41 @@ def _show_row(row: Any, as_json: bool) -> int:
 
 @memory_command("stats")
 def stats(file: Path, namespace: str, as_json: bool) -> int:
-    """How many rows of each kind, how many sessions, how many bytes."""
+    """How many rows of each kind, how many sessions; what the file takes, table by table, and how it grows."""
     with reading(file, namespace) as memory:
         found = memory.stats()
     if as_json:
         print_json(found)
         return 0
+    tables, growth = found.pop("tables"), found.pop("growth")
+    if not found.get("sampled"):
+        found.pop("sampled", None)
     _print_pairs({**found.pop("kinds"), **found})
+    _print_growth(growth)
+    if tables:
+        click.echo()
+        print_table(list(_largest(tables)), ("table", "bytes", "indices", "share"))
     return 0
+
+
+def _print_growth(growth: dict[str, Any]) -> None:
+    if growth["bytes_per_day"] is None:
+        _print_pairs({"growth": growth["rests_on"]})
+        return
+    _print_pairs({name: growth[name] for name in ("bytes_per_day", "in_30_days", "in_365_days")})
+    _print_pairs({"by": growth["rests_on"]})
+
+
+def _largest(tables: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The tables that take a hundredth of the file or more (and the largest in any case), then all others together."""
+    shown = max(1, sum(one["share"] >= 0.01 for one in tables.values()))
+    rows = [{"table": name, **one} for name, one in tables.items()]
+    rest = rows[shown:]
+    if rest:
+        others = {name: sum(one[name] for one in rest) for name in ("bytes", "indices", "share")}
+        rows[shown:] = [{"table": f"{len(rest)} others", **others}]
+    for row in rows:
+        yield {**row, "bytes": f"{row['bytes']:,}", "indices": f"{row['indices']:,}", "share": f"{row['share']:.1%}"}
 
 
 @memory_command("status")

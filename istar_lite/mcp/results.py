@@ -84,7 +84,8 @@ class Stats(BaseModel):
     namespace: str
     kinds: dict[str, int] = Field(description="Rows by kind.")
     sessions: int
-    bytes: int
+    bytes: int = Field(description="Of the whole file.")
+    bytes_per_day: int | None = Field(description="By which the file grows; None where it is too young to tell.")
     due: int = Field(description="Pieces of work that wait for a model.")
     mode: str = Field(description="How search ranks: hybrid (words and vectors) or words.")
 

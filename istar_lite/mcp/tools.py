@@ -211,6 +211,7 @@ class Tools:
             kinds=counted["kinds"],
             sessions=counted["sessions"],
             bytes=counted["bytes"],
+            bytes_per_day=counted["growth"]["bytes_per_day"],
             due=status.due + status.failed,
             mode=status.mode,
         )
