@@ -27,7 +27,7 @@ from istar_lite.database import wal_path
 from istar_lite.errors import BadInput, Busy, IstarError, ScopeRequired
 from istar_lite.models import KINDS, Forgotten
 from istar_lite.text import clean, is_blank, normalise, shorten
-from istar_lite.values import as_int, as_name, as_text
+from istar_lite.values import as_int, as_list, as_name, as_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,9 +123,8 @@ def conditions(
 def _ids(id: object, ids: object) -> tuple[int, ...] | None:
     if id is None and ids is None:
         return None
-    if isinstance(ids, (str, bytes)) or (ids is not None and not isinstance(ids, Iterable)):
-        raise BadInput("ids", f"a list of numbers is wanted, not {type(ids).__name__}")
-    listed = [] if ids is None else [as_int(one, f"ids[{at}]") for at, one in enumerate(ids)]
+    told = [] if ids is None else as_list(ids, "ids", "a list of numbers")
+    listed = [as_int(one, f"ids[{at}]") for at, one in enumerate(told)]
     return tuple(dict.fromkeys([*([] if id is None else [as_int(id, "id")]), *listed]))
 
 

@@ -19,7 +19,7 @@ from istar_lite import places
 from istar_lite.clock import from_text, later
 from istar_lite.errors import BadInput
 from istar_lite.models import KeptItem
-from istar_lite.values import as_int, as_name, as_real, plain
+from istar_lite.values import as_int, as_list, as_name, as_real, plain
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
@@ -86,7 +86,7 @@ class Items:
 
     def pattern(self, labels: Iterable[str], *, suffix: bool = False) -> Pattern:
         """For `Shelf.labels`."""
-        return Pattern(tuple(labels), suffix)
+        return Pattern(tuple(as_list(labels, "labels", "a tuple of labels")), suffix)
 
     def sweep(self) -> int:
         """Deletes what is past its time; how many."""
@@ -257,9 +257,7 @@ class Shelf:
 
 def as_prefix(labels: Iterable[str]) -> str:
     """Labels as they are stored; `BadInput` for one that is empty, no text, or holds a dot."""
-    if isinstance(labels, (str, bytes)):
-        raise BadInput("namespace", "a tuple of labels is wanted, not one text")
-    told = tuple(labels)
+    told = tuple(as_list(labels, "namespace", "a tuple of labels"))
     for at, label in enumerate(told):
         if as_name(label, f"namespace[{at}]") != label:
             raise BadInput(f"namespace[{at}]", "holds characters that cannot be stored")

@@ -25,7 +25,7 @@ from istar_lite.clock import from_text, later, to_text
 from istar_lite.errors import BadInput
 from istar_lite.models import EMOTIONS, MemoryItem, Ranking, Row, Source
 from istar_lite.text import digest, normalise
-from istar_lite.values import as_int, as_name, as_real, as_text
+from istar_lite.values import as_int, as_list, as_name, as_real, as_text
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
@@ -150,7 +150,7 @@ def remember(services: Services, namespace: str, told: Sequence[Statement]) -> l
 def statements(services: Services, told: Iterable[Any], now: str) -> list[Statement]:
     """Checked statements of `remember_many`'s items: texts, or dicts with the names of `remember`'s arguments."""
     checked = []
-    for at, item in enumerate(_listed(told)):
+    for at, item in enumerate(as_list(told, "items")):
         fields = {"text": item} if isinstance(item, str) else item
         if not isinstance(fields, Mapping):
             raise BadInput(f"items[{at}]", f"a text or a dict is wanted, not {type(item).__name__}")
@@ -163,12 +163,6 @@ def statements(services: Services, told: Iterable[Any], now: str) -> list[Statem
         except BadInput as error:
             raise BadInput(f"items[{at}].{error.field}", error.problem) from error
     return checked
-
-
-def _listed(told: Iterable[Any]) -> Iterable[Any]:
-    if isinstance(told, (str, bytes, Mapping)) or not isinstance(told, Iterable):
-        raise BadInput("items", f"a list is wanted, not {type(told).__name__}")
-    return told
 
 
 def supersede(services: Services, namespace: str, id: object, told: Statement, *, dated: bool) -> MemoryItem:

@@ -17,7 +17,7 @@ from istar_lite.errors import BadInput
 from istar_lite.models import TranscriptItems
 from istar_lite.observations.parts import ToolCall, flatten, pieces, to_message
 from istar_lite.text import clean
-from istar_lite.values import as_int, as_name
+from istar_lite.values import as_int, as_list, as_name
 
 if TYPE_CHECKING:
     from istar_lite.services import Services
@@ -54,7 +54,7 @@ class Transcript:
     def items(self, limit: int | None = None) -> TranscriptItems:
         """The last `limit` items in their order; None or a negative limit: all of them. Rows that are no item are
         skipped, do not count, and are named in `corrupt`."""
-        most = None if limit is None or limit < 0 else as_int(limit, "limit")
+        most = None if limit is None else as_int(limit, "limit")
         found: list[Item] = []
         corrupt: list[int] = []
         with self._services.file.reading() as connection:
@@ -64,7 +64,7 @@ class Transcript:
                 (session,),
             )
             for row in rows:
-                if most is not None and len(found) >= most:
+                if most is not None and 0 <= most <= len(found):
                     break
                 item = _item(row)
                 if item is None:
@@ -102,9 +102,8 @@ class Transcript:
 
 def _rows(services: Services, items: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str | None]]:
     """Role, content and parts of each item, as they are stored."""
-    if isinstance(items, (str, bytes, Mapping)):
-        raise BadInput("items", f"a list of items is wanted, not {type(items).__name__}")
-    held = [_exact(services, item, f"items[{at}]") for at, item in enumerate(items)]
+    told = as_list(items, "items", "a list of items")
+    held = [_exact(services, item, f"items[{at}]") for at, item in enumerate(told)]
     names = {
         piece.id: piece.name
         for item in held

@@ -77,9 +77,16 @@ def as_real(value: object, field: str, *, low: float = -math.inf, high: float = 
 
 def as_tags(value: object, field: str = "tags") -> tuple[str, ...]:
     """Tags as a tuple of distinct non-blank texts in the order given; one bare text is refused (a likely slip)."""
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise BadInput(field, f"a list of texts is wanted, not {type(value).__name__}")
-    return tuple(dict.fromkeys(as_text(tag, f"{field}[{at}]") for at, tag in enumerate(value)))
+    told = as_list(value, field, "a list of texts")
+    return tuple(dict.fromkeys(as_text(tag, f"{field}[{at}]") for at, tag in enumerate(told)))
+
+
+def as_list(value: object, field: str, wanted: str = "a list") -> Iterable[Any]:
+    """`value` to go through once: any iterable but one text or one mapping, which are slips that would pass silently
+    as a list of letters or keys."""
+    if isinstance(value, (str, bytes, bytearray, Mapping)) or not isinstance(value, Iterable):
+        raise BadInput(field, f"{wanted} is wanted, not {type(value).__name__}")
+    return value
 
 
 def to_json(value: object, field: str) -> str:

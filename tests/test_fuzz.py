@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -239,6 +241,114 @@ def test_names_ids_and_pages(
         with contextlib.suppress(IstarError):
             call()
     assert rows(held)["document"] == before["document"]
+
+
+def methods(memory: Memory) -> dict[str, Callable[..., Any]]:
+    """The public methods of everything that a memory gives out, but for those whose arguments are paths, callables or
+    other methods (they have tests of their own) and the async twins, which call the same code."""
+    views = {
+        "memory": memory,
+        "agent": memory.agent("called"),
+        "chat": memory.chat("called"),
+        "observe": memory.observe("called", context_window=1_000, background=None),
+        "items": memory.items(),
+        "files": memory.files(),
+        "transcript": memory.transcript("called"),
+    }
+    left = {"close", "snapshot", "export", "export_profiles", "load", "merge", "diff", "reembed", "seal", "check"}
+    left |= {"wait", "import_conversation", "on_observation", "on_reflection", "handlers"}
+    return {
+        f"{name}.{method}": getattr(view, method)
+        for name, view in views.items()
+        for method, found in inspect.getmembers(type(view), inspect.isfunction)
+        if not method.startswith("_") and method not in left and not inspect.iscoroutinefunction(found)
+    }
+
+
+METHODS = [
+    "agent.atoms",
+    "agent.episodes",
+    "agent.extract_atoms",
+    "agent.memory_block",
+    "agent.record_turn",
+    "agent.record_turns",
+    "agent.summarise_run",
+    "agent.tick",
+    "agent.update_episode",
+    "chat.consolidate",
+    "chat.retrieve",
+    "chat.store",
+    "files.history",
+    "files.paths",
+    "files.read",
+    "files.reading",
+    "files.writing",
+    "items.check_page",
+    "items.pattern",
+    "items.reading",
+    "items.sweep",
+    "items.writing",
+    "memory.agent",
+    "memory.chat",
+    "memory.context",
+    "memory.files",
+    "memory.forget",
+    "memory.get",
+    "memory.in_namespace",
+    "memory.items",
+    "memory.list",
+    "memory.namespaces",
+    "memory.observe",
+    "memory.prior_run_notes",
+    "memory.remember",
+    "memory.remember_many",
+    "memory.restore",
+    "memory.search",
+    "memory.sessions",
+    "memory.stats",
+    "memory.status",
+    "memory.supersede",
+    "memory.transcript",
+    "memory.work",
+    "observe.add",
+    "observe.context",
+    "observe.recall_tool",
+    "observe.state",
+    "observe.transform",
+    "observe.trigger",
+    "observe.turn_end",
+    "observe.watches",
+    "transcript.add",
+    "transcript.clear",
+    "transcript.items",
+    "transcript.pop",
+]
+
+
+def test_the_methods_called_with_anything_are_all_there_are(held: Memory) -> None:
+    assert set(METHODS) == set(methods(held))
+
+
+@pytest.mark.parametrize("name", METHODS)
+@FEW
+@given(data=st.data())
+def test_any_method_takes_or_refuses_by_name_whatever_it_is_called_with(
+    held: Memory, name: str, data: st.DataObject
+) -> None:
+    anything = st.one_of(any_text, any_number, any_time, any_json)
+    method = methods(held)[name]
+    given: list[Any] = []
+    named: dict[str, Any] = {}
+    for parameter in inspect.signature(method).parameters.values():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        if parameter.default is parameter.empty and parameter.kind is not parameter.KEYWORD_ONLY:
+            given.append(data.draw(anything, label=parameter.name))
+        elif parameter.default is parameter.empty or data.draw(st.booleans()):
+            named[parameter.name] = data.draw(anything, label=parameter.name)
+    with warnings.catch_warnings(), contextlib.suppress(IstarError):
+        warnings.simplefilter("ignore", UserWarning)  # no model is given: that is told, and is no matter here
+        method(*given, **named)
 
 
 @FEW
