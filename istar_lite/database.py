@@ -10,9 +10,12 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal
 
 from istar_lite.driver import (
@@ -54,6 +57,7 @@ __all__ = [
     "add_missing_functions",
     "driver",
     "holders",
+    "insert_rows",
     "latest_version",
     "load_vectors",
     "schema_files",
@@ -68,6 +72,7 @@ Durability = Literal["normal", "full"]
 _log = logging.getLogger("istar_lite")
 WAL_WORTH_TRUNCATING = 8 * 2**20  # bytes; SQLite starts a log anew only when nobody reads at that moment
 WRITES_BETWEEN_LOOKS = 32
+ROWS_AT_ONCE = 64  # of one insert; few sizes (powers of two), so that their statements stay prepared
 
 # Connections that a fork brought into this process: kept, never closed. Closing one here would close the parent's.
 _inherited: list[object] = []
@@ -131,7 +136,7 @@ class _Connections:
             writer.close()
 
 
-def identity(path: Path) -> tuple[int, int] | None:
+def identity(path: str | Path) -> tuple[int, int] | None:
     """Which file lies at `path`: device and number, None if none does."""
     try:
         status = os.stat(path)
@@ -156,6 +161,7 @@ class File:
         durability: Durability = "normal",
     ) -> None:
         self.path = absolute_path(path)
+        self._name = str(self.path)  # what asks for it after every write need not make it anew
         self.read_only = read_only
         self.durability = durability
         self.closed = False
@@ -329,23 +335,80 @@ class File:
 
     # --- writing ----------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
+    def write(self) -> Writing:
         """A write transaction: `begin immediate`, commit at the end, roll back on any exception.
 
         Entered again inside itself (by the same thread) it joins the outer one. Raises `ReadOnly`, `Busy` after a
         bounded wait, `FileDamaged`; then nothing was written.
         """
+        return Writing(self)
+
+    def _begin(self) -> sqlite3.Connection:
         self._require_open()
         if self.read_only:
             raise ReadOnly(f"{self.path}: was opened read-only")
-        self._acquire_writer()  # no context manager inside this one: every write pays for it
+        self._acquire_writer()
+        try:
+            writer = self._writer()
+            if not self._write_depth:
+                try:
+                    begin(writer)
+                except BaseException as error:
+                    self._roll_back(writer, error)
+                    raise
+            self._write_depth += 1
+        except BaseException:
+            self._writing.release()
+            raise
+        return writer
+
+    def _end(self, error: BaseException | None) -> None:
+        writer = self._connections.writer
+        assert writer is not None
+        try:
+            if self._write_depth == 1:
+                self._finish(writer, error)
+        finally:
+            self._write_depth -= 1
+            self._writing.release()
+
+    def _finish(self, writer: sqlite3.Connection, error: BaseException | None) -> None:
+        if error is not None:
+            self._roll_back(writer, error)
+            return
+        try:
+            writer.execute("commit")
+        except BaseException as failure:
+            self._roll_back(writer, failure)
+            raise
+        self._require_present()
+        self._hold_down_log(writer)
+
+    def _roll_back(self, writer: sqlite3.Connection, cause: BaseException) -> None:
+        """Undoes the transaction that `cause` ended, and raises our error for it where it was SQLite's."""
+        try:
+            if writer.in_transaction:  # after a full disk SQLite has rolled back by itself
+                writer.execute("rollback")
+        except DAMAGE as error:
+            raise translate(error, self.path) from error
+        if isinstance(cause, DAMAGE) and not isinstance(cause, sqlite3.IntegrityError):
+            raise translate(cause, self.path) from cause
+
+    @contextlib.contextmanager
+    def spare_write(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction for what can wait: `Busy` at once where anybody else is writing, or this thread is."""
+        self._require_open()
+        if not self._writing.acquire(blocking=False):
+            raise Busy(f"{self.path}: another thread is writing")
         try:
             if self._write_depth:
-                assert self._connections.writer is not None
-                yield self._connections.writer
-                return
-            yield from self._transaction()
+                raise Busy(f"{self.path}: a write is under way")
+            writer = self._writer()
+            writer.execute("pragma busy_timeout = 0")
+            try:
+                yield from self._transaction()
+            finally:
+                writer.execute(f"pragma busy_timeout = {int(BUSY_SECONDS * 1000)}")
         finally:
             self._writing.release()
 
@@ -369,8 +432,9 @@ class File:
         if writer is not None:
             return writer
         self._require_open()
+        self._require_present()
         try:
-            writer = self._connect(str(self.path))
+            writer = self._connect(self._name)
             try:
                 enter_wal(writer)
                 writer.execute(f"pragma synchronous = {self.durability}")
@@ -384,31 +448,10 @@ class File:
         self._in_wal = True
         return writer
 
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        writer = self._writer()
-        self._require_present()
-        try:
-            self._write_depth += 1
-            try:
-                begin(writer)
-                yield writer
-                writer.execute("commit")
-            finally:
-                self._write_depth -= 1
-                # After a full disk SQLite has rolled back by itself.
-                if writer.in_transaction:
-                    writer.execute("rollback")
-        except sqlite3.IntegrityError:
-            raise
-        except DAMAGE as error:
-            raise translate(error, self.path) from error
-        self._require_present()
-        self._hold_down_log(writer)
-
     def _require_present(self) -> None:
-        """SQLite goes on writing into a file that was deleted or replaced, and all of it would be lost. Asked before
-        and after each write, for some 2 µs."""
-        if identity(self.path) != self._connections.identity:
+        """SQLite goes on writing into a file that was deleted or replaced, and all of it would be lost. Asked after
+        each write, for 1 µs: what was gone before is gone then too."""
+        if identity(self._name) != self._connections.identity:
             raise IstarError(f"{self.path}: was deleted or replaced while it was open; close it and open it again")
 
     def _hold_down_log(self, writer: sqlite3.Connection) -> None:
@@ -445,6 +488,11 @@ class File:
             except sqlite3.DatabaseError as error:
                 raise translate(error, self.path) from error
         return not busy
+
+    @property
+    def was_written(self) -> bool:
+        """Whether this object has written anything yet."""
+        return self._writes > 0
 
     def _require_open(self) -> None:
         if self.closed:
@@ -504,6 +552,44 @@ class File:
                 yield connection
             finally:
                 connection.execute("pragma query_only = on")
+
+
+class Writing:
+    """What `File.write` gives, to stand behind `with`. Every write pays for it: `contextlib`'s generators would cost
+    4 µs more."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+
+    def __enter__(self) -> sqlite3.Connection:
+        return self._file._begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file._end(error)
+
+
+def insert_rows(tx: sqlite3.Connection, table: str, columns: str, rows: Sequence[Sequence[Any]]) -> int:
+    """Writes many rows in few statements; gives the id of the last one. At each statement whose triggers reach it,
+    FTS5 writes what it has gathered so far to its tables; row by row (`executemany` too) that is most of what a row
+    costs."""
+    at, count, last = 0, ROWS_AT_ONCE, 0
+    while at < len(rows):
+        while count > len(rows) - at:
+            count //= 2
+        values = list(chain.from_iterable(rows[at : at + count]))
+        last = int(tx.execute(_insert_statement(table, columns, count), values).lastrowid or 0)
+        at += count
+    return last
+
+
+@lru_cache(maxsize=128)
+def _insert_statement(table: str, columns: str, count: int) -> str:
+    row = f"({', '.join('?' * len(columns.split(',')))})"
+    return f"insert into {table} ({columns}) values {', '.join([row] * count)}"
 
 
 def holders(path: Path) -> list[str]:
