@@ -406,7 +406,8 @@ class File:
             writer = self._writer()
             writer.execute("pragma busy_timeout = 0")
             try:
-                yield from self._transaction()
+                with self.write() as tx:
+                    yield tx
             finally:
                 writer.execute(f"pragma busy_timeout = {int(BUSY_SECONDS * 1000)}")
         finally:
