@@ -49,11 +49,21 @@ def ensure_session(tx: sqlite3.Connection, namespace: str, name: str, kind: Sess
 
 def setting(connection: sqlite3.Connection, key: str, *, session: int = 0) -> Any:
     """The value that holds for a session: its own, else its namespace's, else the file's, else None."""
+    if not session:
+        return file_setting(connection, key)
     row = connection.execute(
         "select value from setting where key = ?1 and ((session = ?2 and namespace = 0) or (session = 0 and"
         " namespace in (0, (select namespace from session where id = ?2)))) order by session desc, namespace desc"
         " limit 1",
         (key, session),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def file_setting(connection: sqlite3.Connection, key: str) -> Any:
+    """The value that holds for the file, else None."""
+    row = connection.execute(
+        "select value from setting where key = ? and namespace = 0 and session = 0", (key,)
     ).fetchone()
     return None if row is None else row[0]
 

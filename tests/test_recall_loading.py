@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from istar_lite import Memory
 from istar_lite.database import sqlite3
-from istar_lite.recall import loading
+from istar_lite.recall import loading, vectors, words
 from istar_lite.recall.loading import Place, Scopes
-from istar_lite.recall.scope import Scope
+from istar_lite.recall.query import read_query
+from istar_lite.recall.scope import Floats, Scope
 from istar_lite.testing import FixedClock, WordEmbedder
 
 STEPS = st.lists(
@@ -60,6 +61,23 @@ def told(scope: Scope, model: int) -> dict[str, object]:
     }
 
 
+TERMS = read_query("one more fact, edited elsewhere, there").terms
+
+
+def held(connection: sqlite3.Connection, place: Place, scope: Scope) -> dict[str, list[int]]:
+    """Which documents hold which term."""
+    found = words.look_up(connection, place, scope, TERMS)
+    return {one.term.label: scope.ids[one.places].tolist() for one in found}
+
+
+def cosines(scope: Scope, model: int, query: Floats) -> dict[int, float]:
+    """Of the documents that have a vector."""
+    if model not in scope.vectors:
+        return {}
+    values = vectors.by_matrix(scope.vectors[model], query, len(scope))
+    return {id: value for id, value in zip(scope.ids.tolist(), values.tolist(), strict=True) if value == value}
+
+
 @settings(max_examples=40)
 @given(STEPS)
 def test_a_scope_kept_up_equals_one_read_anew(tmp_path_factory: pytest.TempPathFactory, steps: list[str]) -> None:
@@ -77,10 +95,14 @@ def test_a_scope_kept_up_equals_one_read_anew(tmp_path_factory: pytest.TempPathF
         shell = sqlite3.connect(path)
 
         def look() -> None:
+            reader = services.file.reader()
             for place, scopes in kept.items():
-                known, _ = scopes.get(services.file.reader(), place, [model])
-                fresh, _ = Scopes(patience=0).get(services.file.reader(), place, [model])
+                known, _ = scopes.get(reader, place, [model])
+                fresh, _ = Scopes(patience=0).get(reader, place, [model])
                 assert told(known, model.id) == told(fresh, model.id)
+                assert held(reader, place, known) == held(reader, place, fresh)
+                query = np.linspace(-1, 1, model.dimension, dtype=np.float32)
+                assert cosines(known, model.id, query) == cosines(fresh, model.id, query)
 
         look()
         for step in steps:
@@ -124,6 +146,55 @@ def test_the_first_search_of_a_scope_reads_no_matrix_and_later_ones_find_the_sam
             scores.append([hit.score for hit in found])
         assert scores[0] == pytest.approx(scores[1], abs=1e-6) and scores[1] == scores[2]
         assert told[0] <= {"sqlite-vec", "numpy"} and told[1] == told[2] == {"matrix"}
+
+
+def test_one_who_reads_an_older_state_leaves_the_scope_as_the_others_have_it(tmp_path: Path, clock: FixedClock) -> None:
+    with Memory(tmp_path / "a.db", embedder=None, clock=clock) as memory:
+        memory.remember_many(["fact 1", "fact 2"])
+        older = memory._services.file.reader()
+        older.execute("begin")
+        assert older.execute("select count(*) from document").fetchone()[0] == 2
+        memory.remember("fact 3")
+        newer = sqlite3.connect(memory.path)
+        scopes = Scopes()
+        for connection in (newer, older, newer):  # the scope is never brought back, nor are rows taken in twice
+            scope, _ = scopes.get(connection, Place(1), [])
+            assert scope.ids.tolist() == [1, 2, 3]
+            found = held(connection, Place(1), scope)
+            assert found["fact"] == [1, 2, 3] if connection is newer else [1, 2]
+        newer.close()
+        older.execute("rollback")
+
+
+def test_a_term_that_was_looked_up_is_looked_up_among_what_came_since(tmp_path: Path, clock: FixedClock) -> None:
+    with Memory(tmp_path / "a.db", embedder=None, clock=clock) as memory:
+        memory.remember_many([f"fact {at}" for at in range(20)])
+        told: list[str] = []
+        memory.search("fact")
+        reader = memory._services.file.reader()
+        reader.set_trace_callback(told.append)
+        memory.search("fact")
+        assert not any("match" in sql for sql in told)
+        memory.remember("fact 21")
+        assert "fact 21" in {hit.text for hit in memory.search("fact", k=100)}
+        reader.set_trace_callback(None)
+        assert any("rowid > 20" in sql for sql in told if "match" in sql)
+
+
+def test_matrices_are_doubled_for_speed_only_while_they_are_small(
+    tmp_path: Path, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "KEPT_FLOATS", 50 * 16)
+    with Memory(tmp_path / "a.db", embedder=WordEmbedder(16), clock=clock) as memory:
+        for name in ("one", "two"):
+            memory.in_namespace(name).remember_many([f"fact {at}" for at in range(40)])
+            for _ in range(3):
+                memory.in_namespace(name).search("fact")
+        memory.in_namespace("two").search("fact")
+        assert memory._services.scopes is not None
+        first, second = (kept.scope for kept in memory._services.scopes._kept.values())
+        assert [held._floats is None for held in first.vectors.values()] == [True]
+        assert [held._floats is None for held in second.vectors.values()] == [False]
 
 
 def test_scopes_that_were_not_asked_for_long_are_let_go(tmp_path: Path, clock: FixedClock) -> None:

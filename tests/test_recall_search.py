@@ -12,7 +12,7 @@ import pytest
 from istar_lite import Memory, recall
 from istar_lite.database import sqlite3
 from istar_lite.errors import BadInput
-from istar_lite.models import Results
+from istar_lite.models import Hit, Results, Source
 from istar_lite.testing import FixedClock, WordEmbedder
 
 GARDEN = (
@@ -328,6 +328,15 @@ def test_a_message_brings_those_beside_it(memory: Memory) -> None:
     (hit,) = memory.search("thing", k=1)
     assert [source.text for source in hit.sources] == ["first", "third"]
     assert memory.search("thing", k=1, sources=False)[0].sources == ()
+
+
+def test_a_hit_that_nothing_validated_is_the_one_that_validation_makes(memory: Memory) -> None:
+    say(memory, "the roses bloom", "in June they do", session="talk")
+    (hit, *_) = memory.search("roses")
+    assert hit.sources
+    assert Hit(**{name: getattr(hit, name) for name in Hit.model_fields}) == hit
+    for source in hit.sources:
+        assert Source(**{name: getattr(source, name) for name in Source.model_fields}) == source
 
 
 def test_a_higher_layer_brings_the_messages_it_rests_on(memory: Memory) -> None:

@@ -235,10 +235,7 @@ class _Search:
 
     def _of(self, ids: Ints, select: str) -> list[Any]:
         """Rows of these documents, by a statement that ends in the name of their id."""
-        rows: list[Any] = self.connection.execute(
-            f"{select} in (select value from json_each(?))", (json.dumps(ids.tolist()),)
-        ).fetchall()
-        return rows
+        return _plain(self.connection, f"{select} in (select value from json_each(?))", (json.dumps(ids.tolist()),))
 
     def _prior(self, ids: Ints) -> Floats:
         result = np.ones(len(ids))
@@ -246,15 +243,17 @@ class _Search:
             return result
         rows = self._of(ids, "select id, kind, row from document where id")
         place = {id: at for at, id in enumerate(ids.tolist())}
-        given = self.request.prior([(row["kind"], row["row"]) for row in rows])
-        result[[place[row["id"]] for row in rows]] = np.asarray(given, np.float64)
+        given = self.request.prior([(kind, row) for _, kind, row in rows])
+        result[[place[id] for id, _, _ in rows]] = np.asarray(given, np.float64)
         return result
 
     def _order(self, scope: Scope, ranking: signals.Ranking) -> Ints:
         """Places in the pool, best first. Where nothing but words was compared, what holds none of them and is near
         none that does is no find; where vectors were, everything was compared."""
         pool, raw = ranking.pool, ranking.raw
-        likeness: Floats = np.sum([np.nan_to_num(signal.value) for signal in ranking.signals.values()], axis=0)
+        likeness: Floats = np.zeros(len(pool))
+        for signal in ranking.signals.values():
+            likeness += np.where(np.isnan(signal.value), 0.0, signal.value)
         found = (raw > 0) | (likeness > 0)
         order = np.lexsort((-scope.ids[pool], -scope.day[pool], -likeness, -raw))
         return np.asarray(order[found[order]], np.int64)
@@ -279,50 +278,41 @@ class _Search:
         self, scope: Scope, query: Query, ranking: signals.Ranking, evidence: _Evidence, kept: Ints
     ) -> tuple[Hit, ...]:
         places = ranking.pool[kept]
-        links = np.stack(scope.links())[:, places] if self.request.sources else np.zeros((0, len(places)), np.int64)
-        wanted = np.concatenate([places, links[links >= 0]])
-        rows = {row["id"]: row for row in self._of(scope.ids[wanted], f"{_ROW} where document.id")}
+        links = np.stack([link[places] for link in scope.links()]) if self.request.sources else np.zeros((0, 0), int)
+        wanted = scope.ids[np.concatenate([places, links[links >= 0]])]
+        rows = {row[0]: row for row in self._of(wanted, f"{_ROW} where document.id")}
+        beside = [[rows.get(id) for id in ids] for ids in _ids_of(scope, links)] or [[] for _ in places]
         hits = []
-        for number, (at, id) in enumerate(zip(kept.tolist(), scope.ids[places].tolist(), strict=True)):
+        for at, id, around in zip(kept.tolist(), scope.ids[places].tolist(), beside, strict=True):
             if id in rows:  # the scope may know what came after this connection's state of the file
-                beside = [rows.get(int(scope.ids[link])) for link in links[:, number] if link >= 0]
                 told = explain.explain(ranking, query, evidence.by, at) if self.request.explain else None
-                hits.append(self._hit(rows[id], beside, float(ranking.raw[at]), told))
+                hits.append(self._hit(rows[id], around, float(ranking.raw[at]), told))
         return tuple(hits)
 
-    def _hit(self, row: Row, beside: Sequence[Row | None], raw: float, told: dict[str, Any] | None) -> Hit:
-        return Hit.model_construct(  # from our own row: there is nothing to validate, and no validator to build
-            kind=row["kind"],
-            id=row["row"],
-            text=row["text"],
-            title=row["title"],
-            score=float(signals.score_of(raw)),
-            session=row["session"],
-            speaker=row["speaker"],
-            occurred_at=from_text(row["occurred_at"]),
-            external_id=row["external_id"],
-            status=row["status"],
-            sources=self._sources(row, beside) if self.request.sources else (),
-            explain=told,
+    def _hit(self, found: _Row, beside: Sequence[_Row | None], raw: float, told: dict[str, Any] | None) -> Hit:
+        _, kind, row, title, text, speaker, external_id, occurred_at, status, session = found
+        return Hit.of_ours(
+            {
+                "kind": kind,
+                "id": row,
+                "text": text,
+                "title": title,
+                "score": float(signals.score_of(raw)),
+                "session": session,
+                "speaker": speaker,
+                "occurred_at": from_text(occurred_at),
+                "external_id": external_id,
+                "status": status,
+                "sources": self._sources(kind, row, beside) if self.request.sources else (),
+                "explain": told,
+            }
         )
 
-    def _sources(self, row: Row, beside: Sequence[Row | None]) -> tuple[Source, ...]:
+    def _sources(self, kind: str, row: int, beside: Sequence[_Row | None]) -> tuple[Source, ...]:
         """The rows a hit rests on; for a turn or message, those beside it in its session."""
-        if row["kind"] not in ("turn", "message"):
-            beside = _rests_on(self.connection, row["kind"], row["row"])
-        return tuple(
-            Source.model_construct(
-                kind=source["kind"],
-                id=source["row"],
-                text=source["text"],
-                session=source["session"],
-                speaker=source["speaker"],
-                occurred_at=from_text(source["occurred_at"]),
-                external_id=source["external_id"],
-            )
-            for source in beside
-            if source is not None
-        )
+        if kind not in ("turn", "message"):
+            beside = _rests_on(self.connection, kind, row)
+        return tuple(_source(one) for one in beside if one is not None)
 
     def _explain_missing(self, results: Results, order: Ints, kept: Ints) -> None:
         request, ids, shown = self.request, order.tolist(), set(kept.tolist())
@@ -393,13 +383,41 @@ def _julian_day(stored: str) -> float:
     return (round(epoch(stored) * 1000) + 210_866_760_000_000) / 86_400_000.0
 
 
+_Row = tuple[int, str, int, str | None, str, str | None, str | None, str, str, str | None]  # as _ROW selects
 _ROW = (
     "select document.id, document.kind, row, title, text, speaker, external_id, occurred_at, status,"
     " session.name as session from document left join session on session.id = document.session"
 )
 
 
-def _rests_on(connection: sqlite3.Connection, kind: str, id: int) -> Sequence[Any]:
+def _plain(connection: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[Any]:
+    """Rows as plain tuples: to ask a row for its columns by name takes longer than to read it."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor.execute(sql, values).fetchall()
+
+
+def _source(found: _Row) -> Source:
+    _, kind, row, _, text, speaker, external_id, occurred_at, _, session = found
+    return Source.of_ours(
+        {
+            "kind": kind,
+            "id": row,
+            "text": text,
+            "session": session,
+            "speaker": speaker,
+            "occurred_at": from_text(occurred_at),
+            "external_id": external_id,
+        }
+    )
+
+
+def _ids_of(scope: Scope, links: Ints) -> list[list[int]]:
+    """For each hit the ids of the documents beside it, where `links` has their places by row."""
+    return [[int(scope.ids[link]) for link in beside if link >= 0] for beside in links.T.tolist()]
+
+
+def _rests_on(connection: sqlite3.Connection, kind: str, id: int) -> Sequence[_Row]:
     """The turns and messages at the bottom of a row, at most `SOURCES` of them, oldest first."""
     level = [(kind, id)]
     leaves: dict[tuple[str, int], None] = {}
@@ -415,8 +433,8 @@ def _rests_on(connection: sqlite3.Connection, kind: str, id: int) -> Sequence[An
         if not level or len(leaves) >= SOURCES:
             break
     chosen = [row for one in list(leaves)[:SOURCES] for row in _document(connection, *one)]
-    return sorted(chosen, key=lambda row: (row["occurred_at"], row["row"]))
+    return sorted(chosen, key=lambda row: (row[7], row[2]))
 
 
-def _document(connection: sqlite3.Connection, kind: str, id: int) -> list[Any]:
-    return connection.execute(f"{_ROW} where document.kind = ? and document.row = ?", (kind, id)).fetchall()
+def _document(connection: sqlite3.Connection, kind: str, id: int) -> list[_Row]:
+    return _plain(connection, f"{_ROW} where document.kind = ? and document.row = ?", (kind, id))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from istar_lite.driver import as_text
 from istar_lite.recall.request import STATUSES
-from istar_lite.recall.scope import Ints, Scope, Vectors
+from istar_lite.recall.scope import Ints, Scope, Vectors, joined
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 KEPT = 64  # scopes; the least recently asked goes first
 KEPT_DOCUMENTS = 400_000  # in all of them together
+KEPT_FLOATS = 8_000_000  # numbers that are kept as float32 too, in all of them together: 32 MB
 FEW = 2_000  # changes that are taken in one by one; more of them, and reading the scope anew is cheaper
 CHUNK = 4096  # rows read at a time
 
@@ -130,6 +131,13 @@ class Scopes:
         return kept.scope, kept.lock
 
     def _forget_old(self) -> None:
+        """Scopes that nobody asked for long, and of more than a few what they hold twice."""
+        room = KEPT_FLOATS
+        for kept in reversed(self._kept.values()):
+            for vectors in kept.scope.vectors.values():
+                room -= vectors.rows.size
+                if room < 0:
+                    vectors.forget_floats()
         while len(self._kept) > 1 and (
             len(self._kept) > KEPT or sum(len(kept.scope) for kept in self._kept.values()) > KEPT_DOCUMENTS
         ):
@@ -146,6 +154,8 @@ def _refresh(connection: sqlite3.Connection, place: Place, kept: _Kept, models: 
     state = json.dumps([[model.id for model in models], vectors])
     if (kept.document, kept.change, kept.vectors) == (document, change, state):
         return
+    if (change, document) < (kept.change, kept.document):
+        return  # another thread brought the scope further than this one reads: what it does not see is left out later
     changed = _changed(connection, kept, document, change, oldest)
     if changed is None:
         kept.scope = _load(connection, place, models)
@@ -154,6 +164,7 @@ def _refresh(connection: sqlite3.Connection, place: Place, kept: _Kept, models: 
         if kept.vectors != state:
             _complete_vectors(connection, place, kept.scope, models)
     kept.document, kept.change, kept.vectors = document, change, state
+    kept.scope.state = (document, change)
 
 
 def _changed(connection: sqlite3.Connection, kept: _Kept, document: int, change: int, oldest: int) -> list[int] | None:
@@ -233,20 +244,8 @@ def _append(scope: Scope, rows: Sequence[tuple[Any, ...]]) -> None:
         "marks": np.zeros(len(rows)),
     }
     for name, values in columns.items():
-        setattr(scope, name, _joined(getattr(scope, name), values, _ARRAYS[name]))
+        setattr(scope, name, joined(getattr(scope, name), values, _ARRAYS[name]))
     scope.reshaped()
-
-
-def _joined(old: Any, new: Iterable[Any], dtype: Any) -> Any:
-    """Old and new values in one array. It lies at the head of a longer one, so that most additions copy nothing."""
-    added = np.asarray(new, dtype=dtype)
-    count = len(old) + len(added)
-    room = old.base if isinstance(old.base, np.ndarray) and old.base.dtype == dtype else old
-    if room.ndim != old.ndim or len(room) < count:
-        room = np.empty((max(count, len(old) + len(old) // 4 + 16), *added.shape[1:]), dtype)
-        room[: len(old)] = old
-    room[len(old) : count] = added
-    return room[:count]
 
 
 def _numbers(known: list[str], names: Sequence[bytes | None]) -> list[int]:
@@ -293,6 +292,7 @@ def _replace(scope: Scope, changed: Sequence[int], rows: Sequence[tuple[Any, ...
     for name in _ARRAYS:
         setattr(scope, name, getattr(scope, name)[keep])
     _append(scope, rows)
+    scope.holders.clear()
     order = np.argsort(scope.ids, kind="stable")
     for name in _ARRAYS:
         setattr(scope, name, getattr(scope, name)[order])
@@ -343,6 +343,6 @@ def add_vectors(scope: Scope, model: Model, rows: Sequence[tuple[Any, ...]]) -> 
         return
     steps = np.frombuffer(b"".join(blob for _, blob in usable), np.int8).reshape(len(usable), model.dimension)
     lengths = np.linalg.norm(steps.astype(np.float32), axis=1)
-    held.rows = _joined(held.rows, steps, np.int8)
-    held.norms = _joined(held.norms, np.maximum(lengths, 1), np.float32)
-    held.owner = _joined(held.owner, owner, np.int64)
+    held.rows = joined(held.rows, steps, np.int8)
+    held.norms = joined(held.norms, np.maximum(lengths, 1), np.float32)
+    held.owner = joined(held.owner, owner, np.int64)

@@ -36,6 +36,8 @@ _WORD = re.compile(rf"[^\W_](?:[^\W_]|[{_MARKS}])*")
 # The characters that the schema's view `document_spaced` sets apart.
 _CJK = re.compile("[⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]+")
 
+_WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
+
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
            "november", "december")  # fmt: skip
 _MONTH_OF = (
@@ -136,9 +138,10 @@ def _terms(content: list[str], kept: list[str]) -> tuple[Term, ...]:
 
 def _word(word: str) -> Term:
     """A word in any form that Unicode counts as the same: full text folds case and accents, not these."""
-    forms = [word, *(unicodedata.normalize(form, word) for form in ("NFKC", "NFD", "NFKD"))]
     if word.isascii():
-        forms.append("".join(chr(ord(letter) + 0xFEE0) for letter in word))  # Ａ-Ｚ, as some keyboards write
+        forms = [word, word.translate(_WIDE)]  # Ａ-Ｚ, as some keyboards write
+    else:
+        forms = [word, *(unicodedata.normalize(form, word) for form in ("NFKC", "NFD", "NFKD"))]
     return Term(word, "{text cjk}: (" + " OR ".join(f'"{form}"' for form in dict.fromkeys(forms)) + ")")
 
 
