@@ -54,5 +54,5 @@ create table tombstone (
   salt blob not null,
   digest text not null,          -- SHA-256 (hex) of salt and normalised text
   forgotten_at text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
-  unique (namespace, digest, kind)
+  unique (namespace, salt, digest, kind)
 ) strict;

@@ -63,10 +63,11 @@ select document.id, (
 from document
 where document.text glob '*[⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]*';
 
--- Text of one byte a character holds no CJK: seen at once, where the pattern would cost a quarter of the insert.
+-- Text of one byte a character holds no CJK, and most other text (accents, dashes, the dots of a turn's line) nothing
+-- above U+2E80 either: both are seen at once, where the whole pattern would cost more than all the rest of an insert.
 create trigger document_insert after insert on document begin
   update document set cjk = (select cjk from document_spaced where id = new.id)
-    where id = new.id and (new.cjk is not null or length(cast(new.text as blob)) > length(new.text))
+    where id = new.id and (new.cjk is not null or length(cast(new.text as blob)) > length(new.text) and new.text glob '*[⺀-𳿿]*')
     and (new.cjk is not null or exists (select 1 from document_spaced where id = new.id));
   insert into document_fts (rowid, text, cjk, scope)
     select id, text, cjk, scope from document where id = new.id;
@@ -79,7 +80,7 @@ when new.text is not old.text or new.scope is not old.scope or new.id <> old.id 
   insert into document_fts (document_fts, rowid, text, cjk, scope)
     values ('delete', old.id, old.text, old.cjk, old.scope);
   update document set cjk = (select cjk from document_spaced where id = new.id)
-    where id = new.id and (new.cjk is not null or length(cast(new.text as blob)) > length(new.text))
+    where id = new.id and (new.cjk is not null or length(cast(new.text as blob)) > length(new.text) and new.text glob '*[⺀-𳿿]*')
     and (new.cjk is not null or exists (select 1 from document_spaced where id = new.id));
   insert into document_fts (rowid, text, cjk, scope)
     select id, text, cjk, scope from document where id = new.id;

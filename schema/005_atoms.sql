@@ -95,7 +95,7 @@ end;
 
 create trigger atom_insert after insert on atom begin
   -- A shell's `replace` removes the row that had this key without any delete trigger.
-  delete from document where kind = 'atom' and row <> new.id and session = new.session and external_id = new.key;
+  delete from document where new.key is not null and kind = 'atom' and row <> new.id and session = new.session and external_id = new.key;
   -- Writing the row once more lets atom_update make its search row: one rule for both.
   update atom set content = new.content,
     occurred_at = case when new.occurred_at glob '????-??-??T??:??:??.???Z' then new.occurred_at

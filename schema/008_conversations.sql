@@ -29,11 +29,11 @@ from message join session on session.id = message.session;
 
 create trigger message_insert after insert on message begin
   -- A shell's `replace` removes the row that had this key without any delete trigger.
-  delete from exchange where prompt in (select row from document where kind = 'message' and row <> new.id
+  delete from exchange where new.external_id is not null and prompt in (select row from document where kind = 'message' and row <> new.id
     and session = new.session and external_id = new.external_id);
-  delete from exchange where response in (select row from document where kind = 'message' and row <> new.id
+  delete from exchange where new.external_id is not null and response in (select row from document where kind = 'message' and row <> new.id
     and session = new.session and external_id = new.external_id);
-  delete from document where kind = 'message' and row <> new.id and session = new.session
+  delete from document where new.external_id is not null and kind = 'message' and row <> new.id and session = new.session
     and external_id = new.external_id;
   -- Writing the row once more lets message_update make its search row: one rule for both.
   update message set content = new.content,

@@ -59,10 +59,10 @@ from memory;
 
 create trigger memory_insert after insert on memory begin
   -- A shell's `replace` removes the row that had this key without any delete trigger.
-  delete from memory_key where memory in (
+  delete from memory_key where new.key is not null and memory in (
     select row from document where kind = 'memory' and row <> new.id and external_id = new.key
       and namespace = new.namespace and session is null);
-  delete from document where kind = 'memory' and row <> new.id and external_id = new.key
+  delete from document where new.key is not null and kind = 'memory' and row <> new.id and external_id = new.key
     and namespace = new.namespace and session is null;
   -- Writing the row once more lets memory_update make its search row: one rule for both.
   update memory set text = new.text,

@@ -55,9 +55,20 @@ when not exists (select 1 from findable where kind = old.kind and row = old.row)
   delete from recall_hit where kind = old.kind and row = old.row;
 end;
 
+-- By kind, not by `findable`: each insert pays for it, and only one of its arms can hold the row.
 create trigger document_unfounded before insert on document
-when new.kind in ('turn', 'atom', 'episode', 'profile', 'message', 'memory', 'observation', 'reflection', 'file', 'item')
-  and not exists (select 1 from findable where kind = new.kind and row = new.row) begin
+when case new.kind
+  when 'turn' then not exists (select 1 from turn_document where row = new.row)
+  when 'atom' then not exists (select 1 from atom_document where row = new.row)
+  when 'episode' then not exists (select 1 from episode_document where row = new.row)
+  when 'profile' then not exists (select 1 from profile_document where row = new.row)
+  when 'message' then not exists (select 1 from message_document where row = new.row)
+  when 'memory' then not exists (select 1 from memory_document where row = new.row)
+  when 'observation' then not exists (select 1 from observation_document where row = new.row)
+  when 'reflection' then not exists (select 1 from reflection_document where row = new.row)
+  when 'file' then not exists (select 1 from file_document where row = new.row)
+  when 'item' then not exists (select 1 from item_document where row = new.row)
+  else 0 end begin
   select raise(abort, 'a document stands for a row of the table that its kind names: write that row, the document follows');
 end;
 
@@ -166,16 +177,12 @@ when new.cjk is not old.cjk and replace(coalesce(new.cjk, ''), ' ', '') <> case
   select raise(abort, 'a document follows the row that it stands for: change that row');
 end;
 
+-- A search row is there once, and stays. Documents of a host's own kinds may be replaced: not without their delete
+-- trigger, which clears the full text.
 create trigger document_known before insert on document
-when exists (select 1 from document where kind = new.kind and row = new.row)
-  and exists (select 1 from findable where kind = new.kind and row = new.row) begin
-  select raise(ignore);
-end;
-
--- Documents of a host's own kinds may be replaced: not without their delete trigger, which clears the full text.
-create trigger document_replaced before insert on document
-when exists (select 1 from document where id = new.id or (kind = new.kind and row = new.row))
-  and not exists (select 1 from findable where kind = new.kind and row = new.row) begin
+when exists (select 1 from document where id = new.id or (kind = new.kind and row = new.row)) begin
+  select raise(ignore) where exists (select 1 from document where kind = new.kind and row = new.row)
+    and exists (select 1 from findable where kind = new.kind and row = new.row);
   delete from document where id = new.id or (kind = new.kind and row = new.row);
 end;
 

@@ -36,6 +36,7 @@ _COLUMNS = (
     " julianday(occurred_at), length(text), cast(status as blob), stale, julianday(ended_at), julianday(expires_at)"
 )
 _STATUS = {status.encode(): number for number, status in enumerate(STATUSES)}
+_NO_STATUS = len(STATUSES)  # of a damaged file: found only where any status is asked for
 
 
 # The columns of a scope. Small types: a hundred thousand documents are gone through for each query.
@@ -237,7 +238,7 @@ def _append(scope: Scope, rows: Sequence[tuple[Any, ...]]) -> None:
         "speaker": _numbers(scope.speakers, speakers),
         "day": days,
         "length": lengths,
-        "status": [_STATUS[status] for status in statuses],
+        "status": [_STATUS.get(status, _NO_STATUS) for status in statuses],
         "stale": stale,
         "ended": [np.inf if day is None else day for day in ended],
         "expires": [np.inf if day is None else day for day in expires],
