@@ -9,6 +9,7 @@ process that dies before leaves rows without vectors; words find them, and the n
 from __future__ import annotations
 
 import builtins
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +23,7 @@ from istar_lite.clock import Clock, Instant, wall_clock
 from istar_lite.database import Durability, File
 from istar_lite.embedders import EmbedderLike
 from istar_lite.embedding import Embedding
+from istar_lite.errors import IstarError
 from istar_lite.later import Later
 from istar_lite.llm import Flow, as_llm
 from istar_lite.models import (
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
         room,
         sealing,
         transcripts,
+        upkeep,
     )
     from istar_lite.agent import AgentMemory
     from istar_lite.chat import Chat
@@ -103,6 +106,9 @@ else:
     room = Later("istar_lite.room")
     sealing = Later("istar_lite.sealing")
     transcripts = Later("istar_lite.transcripts")
+    upkeep = Later("istar_lite.upkeep")
+
+_log = logging.getLogger("istar_lite")
 
 # What `work` drains, in this order: atoms go into episodes, episodes into retrospectives, extracted statements into
 # consolidated ones.
@@ -196,10 +202,19 @@ class Memory:
             watcher.close(wait=False)
         if not self._services.file.closed and not self._services.file.read_only:
             self._services.embedding.settle(self._services)
+            self._tidy_up()
         for database in self._databases:
             database.conn.close()
         self._databases.clear()
         return self._services.file.close()
+
+    def _tidy_up(self) -> None:
+        """A little of the upkeep, by who wrote. Nothing in it may keep a file from being closed."""
+        if self._services.file.was_written:
+            try:
+                upkeep.tend(self._services.file, upkeep.AT_CLOSE)
+            except IstarError as error:
+                _log.warning("%s", error)
 
     def __enter__(self) -> Self:
         return self
@@ -549,7 +564,9 @@ class Memory:
 
     def work(self, limit: int | None = None, force: bool = False) -> int:
         """Does what is due in this namespace, `limit` pieces at most, and returns how many were done. What failed is
-        tried again after 30 s, 2 min, 10 min, then every hour; `force` tries it at once."""
+        tried again after 30 s, 2 min, 10 min, then every hour; `force` tries it at once. Then the upkeep of the file
+        (full-text index, cells, statistics, log) in small steps that keep no turn waiting; `close` does a little of
+        it."""
         return run_flow(self._services, self._work(limit, force))
 
     async def awork(self, limit: int | None = None, force: bool = False) -> int:
@@ -564,6 +581,8 @@ class Memory:
             done += yield from layer.drain(self._services, self.namespace, limit=room, force=force)
         self._services.embedding.settle(self._services, retry=True)
         recall.tend(self._services)
+        upkeep.tend(self._services.file, upkeep.AT_WORK)
+        upkeep.empty_log(self._services.file)
         return done
 
     # --- long conversations -----------------------------------------------------------------------------------

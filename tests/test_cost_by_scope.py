@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from istar_lite import Memory, TurnRecord
+from istar_lite import Memory, TurnRecord, upkeep
 from istar_lite.database import File
 from istar_lite.testing import FixedClock, WordEmbedder
 
@@ -52,7 +52,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter]:
 
 def fill(path: Path, clock: FixedClock, others: int) -> None:
     """A scope of 40 messages, 20 memories and 20 turns, and many times as much of others, in the same namespace (other
-    sessions and runs) and in another one."""
+    sessions and runs, and what was forgotten) and in another one."""
     with Memory(path, embedder=WordEmbedder(16), clock=clock) as memory:
         stranger = memory.in_namespace("stranger")
         memory.import_conversation(messages("mine", 40), format="messages")
@@ -60,6 +60,8 @@ def fill(path: Path, clock: FixedClock, others: int) -> None:
             memory.import_conversation(messages(f"other {number}", 30), format="messages")
             stranger.import_conversation(messages(f"other {number}", 30), format="messages")
         stranger.remember_many([f"a stranger's fact {number} about tea" for number in range(others)])
+        memory.remember_many([{"text": f"gone fact {number}", "tags": ["gone"]} for number in range(others)])
+        memory.forget(tag="gone")
         memory.remember_many([f"fact {number} about tea and roses" for number in range(20)])
         memory.agent("mine").record_turn(turn(1))
         for number in range(others // 60):
@@ -103,6 +105,7 @@ def calls(memory: Memory) -> dict[str, Callable[[int], object]]:
         "record_turn": lambda at: agent.record_turn(turn(at + 2)),
         "memory_block": lambda at: agent.memory_block(),
         "remember": lambda at: small.remember(f"one more fact {at} about green tea"),
+        "remember beside what was forgotten": lambda at: memory.remember(f"one more fact {at} about green tea"),
         "store": lambda at: chat.store(f"is tea {at} good?", f"tea {at} is good"),
         "message": lambda at: long.add("user", f"tea message {at}"),
     }
@@ -129,6 +132,45 @@ def test_no_hot_call_costs_more_in_a_larger_file(tmp_path: Path, clock: FixedClo
     assert all(small.values())
     grown = {name: (small[name], large[name]) for name in small if large[name] > GROWTH * small[name] + SPARE}
     assert grown == {}
+
+
+@pytest.mark.filterwarnings("ignore:no model given")
+def test_statistics_do_not_lead_a_hot_call_astray(
+    tmp_path: Path, clock: FixedClock, counter: Counter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs: list[dict[str, float]] = []
+    for analysed in (False, True):
+        path = tmp_path / f"{analysed}.db"
+        monkeypatch.setattr(upkeep, "FEWEST", 1_000 if analysed else 10**9)
+        fill(path, clock, LARGE)
+        with Memory(path, embedder=WordEmbedder(16), clock=clock) as memory:
+            memory.work()
+            tables = memory._services.file.reader().execute(
+                "select name from sqlite_master where name = 'sqlite_stat1'"
+            )
+            assert len(tables.fetchall()) == analysed
+        with Memory(path, embedder=WordEmbedder(16), clock=clock) as memory:
+            made = calls(memory)
+            for call in made.values():
+                call(0)
+            costs.append(
+                {
+                    name: statistics.median(counter.of(lambda at=at, call=call: call(at)) for at in range(1, 8))  # type: ignore[misc]
+                    for name, call in made.items()
+                }
+            )
+    plain, analysed_ = costs
+    assert {name: (plain[name], analysed_[name]) for name in plain if analysed_[name] > 1.2 * plain[name] + SPARE} == {}
+
+
+def test_what_was_forgotten_is_looked_up_not_through(tmp_path: Path, clock: FixedClock, counter: Counter) -> None:
+    counts = []
+    for others in (SMALL, LARGE // 2):  # below what is worth statistics, which would let SQLite skip by itself
+        with Memory(tmp_path / f"{others}.db", embedder=None, clock=clock) as memory:
+            memory.remember_many([f"gone fact {number}" for number in range(others)])
+            memory.forget(everything=True)
+            counts.append(counter.of(lambda memory=memory: memory.remember("one more fact")))  # type: ignore[misc]
+    assert counts[1] <= GROWTH * counts[0] + SPARE
 
 
 def test_the_counting_would_notice_a_scan(tmp_path: Path, clock: FixedClock, counter: Counter) -> None:
