@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 
 SALT = "salt"  # key of the file's setting, as hex
 
+# The salts of a namespace, from one to the next in the index: `select distinct` would look through all tombstones.
+_SALTS = """
+with recursive known (salt) as (
+  select min(salt) from tombstone where namespace = ?1
+  union all
+  select (select min(salt) from tombstone where namespace = ?1 and salt > known.salt) from known
+    where known.salt is not null
+)
+select salt from known where salt is not null
+"""
+
 
 def new_salt() -> bytes:
     """A random salt, for a file that has none yet."""
@@ -48,20 +59,27 @@ def is_forgotten(connection: sqlite3.Connection, namespace: int, text: str, kind
     return bool(_found(connection, namespace, text, kind))
 
 
+def any_in(connection: sqlite3.Connection, namespace: int) -> bool:
+    """Whether anything at all was forgotten in the namespace: a batch asks this once, not for each text."""
+    row = connection.execute("select 1 from tombstone where namespace = ? limit 1", (namespace,)).fetchone()
+    return row is not None
+
+
 def lift(tx: sqlite3.Connection, namespace: int, text: str) -> None:
     """The host itself tells the text again, as `remember` does: from now on it may be learnt again too."""
-    for digest_found in _found(tx, namespace, text, None):
-        tx.execute("delete from tombstone where namespace = ? and digest = ?", (namespace, digest_found))
+    for salt, value in _found(tx, namespace, text, None):
+        tx.execute("delete from tombstone where namespace = ? and salt = ? and digest = ?", (namespace, salt, value))
 
 
-def _found(connection: sqlite3.Connection, namespace: int, text: str, kind: str | None) -> list[str]:
-    salts = connection.execute("select distinct salt from tombstone where namespace = ?", (namespace,)).fetchall()
-    digests = [digest(text, salt) for (salt,) in salts]
+def _found(connection: sqlite3.Connection, namespace: int, text: str, kind: str | None) -> list[tuple[bytes, str]]:
+    """Salt and digest of each tombstone of the text."""
+    digests = [(salt, digest(text, salt)) for (salt,) in connection.execute(_SALTS, (namespace,)).fetchall()]
     return [
-        value
-        for value in digests
+        (salt, value)
+        for salt, value in digests
         if connection.execute(
-            "select 1 from tombstone where namespace = ?1 and digest = ?2 and (?3 is null or kind = ?3) limit 1",
-            (namespace, value, kind),
+            "select 1 from tombstone where namespace = ?1 and salt = ?2 and digest = ?3 and (?4 is null or kind = ?4)"
+            " limit 1",
+            (namespace, salt, value, kind),
         ).fetchone()
     ]
