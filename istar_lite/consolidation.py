@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from istar_lite import answers, memories, places, prompts, tasks, tombstones
 from istar_lite.errors import BudgetSpent, UnusableAnswer
-from istar_lite.llm import Ask, Flow
+from istar_lite.llm import Flow
 from istar_lite.models import Consolidated
 from istar_lite.text import digest
 
@@ -185,17 +185,7 @@ def _as_sentence(text: str) -> str:
 
 def _written_by_model(services: Services, task: tasks.Task, texts: Sequence[str]) -> Flow[str]:
     request = prompts.consolidate(texts)
-    text = yield from tasks.ask(
-        services,
-        task,
-        Ask(
-            messages=request.messages,
-            tag=request.tag,
-            max_tokens=request.max_tokens,
-            temperature=request.temperature,
-            schema=request.schema,
-        ),
-    )
+    text = yield from tasks.ask(services, task, tasks.as_ask(request))
     return answers.read_consolidation(text, originals=texts, example_texts=request.example_texts)
 
 

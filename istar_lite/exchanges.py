@@ -18,7 +18,7 @@ from istar_lite import answers, memories, own_text, places, prompts, recall, tas
 from istar_lite.changes import newest_first
 from istar_lite.clock import from_text, to_text
 from istar_lite.errors import BadInput, BudgetSpent, UnusableAnswer
-from istar_lite.llm import Ask, Flow
+from istar_lite.llm import Flow
 from istar_lite.memories import Candidate, Statement
 from istar_lite.models import Hit, Pair, Ranking, Recalled, Retrieved, Stored
 from istar_lite.text import normalise
@@ -275,17 +275,7 @@ def _ask(services: Services, namespace: str, task: tasks.Task, exchange: _Exchan
         related=[hit.text for hit in related],
         when=f"{from_text(exchange.occurred_at):%A, %d %B %Y, %H:%M UTC}",
     )
-    text = yield from tasks.ask(
-        services,
-        task,
-        Ask(
-            messages=request.messages,
-            tag=request.tag,
-            max_tokens=request.max_tokens,
-            temperature=request.temperature,
-            schema=request.schema,
-        ),
-    )
+    text = yield from tasks.ask(services, task, tasks.as_ask(request))
     read = answers.read_extraction(text, offered=[hit.text for hit in related], example_texts=request.example_texts)
     with services.file.write() as tx:
         ids = _keep(services, tx, exchange, read.items, [hit.id for hit in related])

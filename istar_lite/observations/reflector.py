@@ -8,7 +8,7 @@ from istar_lite import prompts, tasks
 from istar_lite.answers import read_reflection
 from istar_lite.clock import format_time, from_text
 from istar_lite.errors import UnusableAnswer
-from istar_lite.llm import Ask, Flow
+from istar_lite.llm import Flow
 from istar_lite.models import Reflection, ReflectionEvent
 from istar_lite.observations import claims, rows
 
@@ -112,9 +112,8 @@ def _ask(watch: Watch, log: rows.Log, task: tasks.Task) -> Flow[tuple[str, int]]
             instruction=watch.budgets.config.reflector_instruction,
             count_tokens=services.count_tokens,
         )
-        request = Ask(prompt.messages, prompt.tag, prompt.max_tokens, prompt.temperature)
         try:
-            answer = yield from tasks.ask(services, task, request)
+            answer = yield from tasks.ask(services, task, tasks.as_ask(prompt))
             text = read_reflection(
                 answer, before=log.text, example_lines=prompt.example_texts, max_tokens=prompt.max_tokens
             )
