@@ -573,18 +573,23 @@ class Writing:
         self._file._end(error)
 
 
-def insert_rows(tx: sqlite3.Connection, table: str, columns: str, rows: Sequence[Sequence[Any]]) -> int:
-    """Writes many rows in few statements; gives the id of the last one. At each statement whose triggers reach it,
+def insert_rows(tx: sqlite3.Connection, table: str, columns: str, rows: Sequence[Sequence[Any]]) -> list[int]:
+    """Writes many rows in few statements and gives their ids, which rise. At each statement whose triggers reach it,
     FTS5 writes what it has gathered so far to its tables; row by row (`executemany` too) that is most of what a row
     costs."""
-    at, count, last = 0, ROWS_AT_ONCE, 0
+    if not rows:
+        return []
+    if len(rows) == 1:
+        return [int(tx.execute(_insert_statement(table, columns, 1), rows[0]).lastrowid or 0)]
+    before = tx.execute(f"select coalesce(max(id), 0) from {table}").fetchone()[0]
+    at, count = 0, ROWS_AT_ONCE
     while at < len(rows):
         while count > len(rows) - at:
             count //= 2
         values = list(chain.from_iterable(rows[at : at + count]))
-        last = int(tx.execute(_insert_statement(table, columns, count), values).lastrowid or 0)
+        tx.execute(_insert_statement(table, columns, count), values)
         at += count
-    return last
+    return [row[0] for row in tx.execute(f"select id from {table} where id > ? order by id", (before,))]
 
 
 @lru_cache(maxsize=128)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from istar_lite import browse, places, tombstones
 from istar_lite.clock import from_text, later, to_text
+from istar_lite.database import insert_rows
 from istar_lite.errors import BadInput
 from istar_lite.models import EMOTIONS, MemoryItem, Ranking, Row, Source
 from istar_lite.text import digest, normalise
@@ -140,11 +141,54 @@ def remember(services: Services, namespace: str, told: Sequence[Statement]) -> l
     now = services.now()
     with services.file.write() as tx:
         owner = places.ensure_namespace(tx, namespace, now)
-        ids = []
-        for one in told:
-            tombstones.lift(tx, owner, one.text)
+        if tombstones.any_in(tx, owner):
+            for one in told:
+                tombstones.lift(tx, owner, one.text)
+        return items(tx, _write_all(tx, owner, told, now))
+
+
+def _write_all(tx: sqlite3.Connection, owner: int, told: Sequence[Statement], now: str) -> list[int]:
+    """Stores statements in their order. What the file does not hold goes in many at once, the rest one by one."""
+    marks = [digest(one.text) for one in told]
+    held = _held(tx, owner, told, marks, now)
+    ids: list[int] = []
+    new: list[Statement] = []
+    for one, mark in zip(told, marks, strict=True):
+        names: set[str | tuple[str]] = {mark} if one.key is None else {mark, (one.key,)}
+        if held.isdisjoint(names):
+            new.append(one)
+        else:
+            ids += _insert(tx, owner, new, now)  # it may be one of these that is told again
+            new = []
             ids.append(_told_before(tx, owner, one) or write(tx, owner, one, now))
-        return items(tx, ids)
+        held |= names
+    return ids + _insert(tx, owner, new, now)
+
+
+def _held(
+    tx: sqlite3.Connection, owner: int, told: Sequence[Statement], marks: Sequence[str], now: str
+) -> set[str | tuple[str]]:
+    """Those of the digests that live memories have, and (as tuples of one) those of the keys that are taken."""
+    _complete_digests(tx, owner)
+    held: set[str | tuple[str]] = {
+        row[0]
+        for row in tx.execute(
+            "select digest from memory where namespace = ? and digest in (select value from json_each(?))"
+            " and status = 'active' and (expires_at is null or expires_at > ?)",
+            (owner, json.dumps(marks), now),
+        )
+    }
+    keys = [one.key for one in told if one.key is not None]
+    if keys:
+        held |= {
+            (row[0],)
+            for row in tx.execute(
+                "select key from memory where namespace = ?1 and key in (select value from json_each(?2)) union all"
+                " select key from memory_key where namespace = ?1 and key in (select value from json_each(?2))",
+                (owner, json.dumps(keys)),
+            )
+        }
+    return held
 
 
 def statements(services: Services, told: Iterable[Any], now: str) -> list[Statement]:
@@ -212,7 +256,7 @@ def _told_before(tx: sqlite3.Connection, owner: int, told: Statement) -> int | N
 def write(tx: sqlite3.Connection, owner: int, told: Statement, now: str) -> int:
     """Stores a statement, or counts it with the live memory that says the same. Gives the memory's id."""
     row = equal_live(tx, owner, told.text, now)
-    return _insert(tx, owner, told, now) if row is None else _tell_again(tx, owner, row, told, now)
+    return _insert(tx, owner, [told], now)[0] if row is None else _tell_again(tx, owner, row, told, now)
 
 
 def equal_live(tx: sqlite3.Connection, owner: int, text: str, now: str) -> sqlite3.Row | None:
@@ -241,20 +285,24 @@ def _complete_digests(tx: sqlite3.Connection, owner: int) -> None:
     tx.executemany("update memory set digest = ? where id = ?", ((digest(row["text"]), row["id"]) for row in rows))
 
 
-def _insert(tx: sqlite3.Connection, owner: int, told: Statement, now: str) -> int:
-    cursor = tx.execute(
-        "insert into memory (namespace, key, text, digest, importance, emotion, last_mentioned_at, expires_at,"
-        " occurred_at, recorded_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+def _insert(tx: sqlite3.Connection, owner: int, told: Sequence[Statement], now: str) -> list[int]:
+    rows = [
         (
-            *(owner, told.key, told.text, digest(told.text), told.importance, told.emotion),
-            *(told.occurred_at, told.expires_at, told.occurred_at, now),
-        ),
+            *(owner, one.key, one.text, digest(one.text), one.importance, one.emotion),
+            *(one.occurred_at, one.expires_at, one.occurred_at, now),
+        )
+        for one in told
+    ]
+    columns = (
+        "namespace, key, text, digest, importance, emotion, last_mentioned_at, expires_at, occurred_at, recorded_at"
     )
-    id = int(cursor.lastrowid or 0)
-    add_tags(tx, id, told.tags)
-    if told.source is not None:
-        add_source(tx, id, *told.source, "from")
-    return id
+    ids = insert_rows(tx, "memory", columns, rows)
+    for id, one in zip(ids, told, strict=True):
+        if one.tags:
+            add_tags(tx, id, one.tags)
+        if one.source is not None:
+            add_source(tx, id, *one.source, "from")
+    return ids
 
 
 def add_tags(tx: sqlite3.Connection, id: int, tags: Iterable[str]) -> None:
@@ -341,7 +389,7 @@ def _place(tx: sqlite3.Connection, owner: int, told: Statement, spots: Sequence[
         _move_back(tx, same, at, spots)
         mention(tx, same, told)
         return int(same["id"])
-    new = _insert(tx, owner, told, now)
+    new = _insert(tx, owner, [told], now)[0]
     for before, after in spots:
         for row in before:
             _close(tx, int(row["id"]), at, new)
@@ -551,15 +599,12 @@ def items(connection: sqlite3.Connection, ids: Sequence[int]) -> list[MemoryItem
 
 def item(row: sqlite3.Row) -> MemoryItem:
     """A row of `memory`, with its tags as JSON in `tags`, as a model."""
-    names = ("last_accessed_at", "occurred_at", "recorded_at", "expires_at", "ended_at")
-    times: dict[str, Any] = {name: None if row[name] is None else from_text(row[name]) for name in names}
-    plain = ("id", "text", "importance", "emotion", "status", "key", "stability", "access_count", "mention_count")
-    return MemoryItem(
-        **{name: row[name] for name in (*plain, "ended_by")},
-        **times,
-        tags=tuple(json.loads(row["tags"])),
-        stale=bool(row["stale"]),
-    )
+    values = {name: row[name] for name in MemoryItem.model_fields}
+    for name in ("last_accessed_at", "occurred_at", "recorded_at", "expires_at", "ended_at"):
+        values[name] = None if row[name] is None else from_text(row[name])
+    values["tags"] = () if row["tags"] == "[]" else tuple(json.loads(row["tags"]))
+    values["stale"] = bool(row["stale"])
+    return MemoryItem.of_ours(values)
 
 
 def why_nothing(connection: sqlite3.Connection, owner: int | None, now: str) -> str:

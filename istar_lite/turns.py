@@ -43,7 +43,7 @@ def record(services: Services, run: Run, turn: TurnRecord) -> int:
         session, newest = _place(tx, run, now)
         if newest is not None and checked.turn <= newest:
             return _repeated(tx, session, checked, newest)
-        return insert_rows(tx, "turn", _COLUMNS, (_values(session, checked, now),))
+        return _write(tx, [_values(session, checked, now)])[0]
 
 
 def record_many(services: Services, run: Run, turns: Iterable[TurnRecord]) -> list[int]:
@@ -59,10 +59,10 @@ def record_many(services: Services, run: Run, turns: Iterable[TurnRecord]) -> li
                 new.append(_values(session, turn, now))
                 newest = turn.turn
             else:
-                ids += _write(tx, session, new)  # what is repeated is compared with the file
+                ids += _write(tx, new)  # what is repeated is compared with the file
                 new = []
                 ids.append(_repeated(tx, session, turn, newest))
-        return ids + _write(tx, session, new)
+        return ids + _write(tx, new)
 
 
 def _place(tx: sqlite3.Connection, run: Run, now: str) -> tuple[int, int | None]:
@@ -74,16 +74,9 @@ def _place(tx: sqlite3.Connection, run: Run, now: str) -> tuple[int, int | None]
     return session, newest
 
 
-def _write(tx: sqlite3.Connection, session: int, rows: Sequence[tuple[Any, ...]]) -> list[int]:
-    """The ids of new turns, whose numbers rise from above all others of the run."""
-    if not rows:
-        return []
-    insert_rows(tx, "turn", _COLUMNS, rows)
-    written = tx.execute("select id from turn where session = ? and turn >= ? order by turn", (session, rows[0][1]))
-    return [row[0] for row in written]
-
-
-_COLUMNS = "session, turn, reward, reward_unit, events, actions_taken, extra, text, occurred_at, recorded_at"
+def _write(tx: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> list[int]:
+    columns = "session, turn, reward, reward_unit, events, actions_taken, extra, text, occurred_at, recorded_at"
+    return insert_rows(tx, "turn", columns, rows)
 
 
 def _values(session: int, turn: _Checked, now: str) -> tuple[Any, ...]:

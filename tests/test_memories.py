@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -161,6 +162,58 @@ def test_many_are_written_at_once_and_repeats_among_them_are_counted(memory: Mem
     assert [item.text for item in told] == ["one", "two", "one"]
     assert told[0].mention_count == 2
     assert (told[1].tags, told[1].importance) == (("t",), 0.2)
+
+
+def _told() -> st.SearchStrategy[dict[str, object]]:
+    """A statement out of few texts, keys, tags and days, so that they meet."""
+    return st.fixed_dictionaries(
+        {"text": st.sampled_from(["likes tea", "Likes tea.", "likes coffee", "has a cat", "has a dog"])},
+        optional={
+            "key": st.sampled_from(["a", "b", "c"]),
+            "tags": st.lists(st.sampled_from(["x", "y"]), max_size=2),
+            "occurred_at": st.sampled_from(["2025-03-01T00:00:00Z", "2025-09-01T00:00:00Z"]),
+            "ttl": st.sampled_from([60.0, 10**6]),
+        },
+    )
+
+
+@given(before=st.lists(_told(), max_size=3), told=st.lists(_told(), max_size=8))
+def test_many_told_at_once_leave_what_the_same_told_one_by_one_would(
+    tmp_path: Path, clock: FixedClock, before: list[dict[str, object]], told: list[dict[str, object]]
+) -> None:
+    folder = tmp_path / str(next(EXAMPLES))
+    folder.mkdir()
+    with Memory(folder / "m.db", embedder=None, clock=clock) as memory:
+        one, many = memory.in_namespace("one"), memory.in_namespace("many")
+        refused: list[BadInput | None] = [None, None]
+        for owner in (one, many):
+            for item in before:
+                with contextlib.suppress(BadInput):
+                    owner.remember(**item)  # type: ignore[arg-type]
+        try:
+            with memory._services.file.write():
+                ids = [one.remember(**item).id for item in told]  # type: ignore[arg-type]
+        except BadInput as error:
+            refused[0] = error
+        try:
+            given_back = many.remember_many(told)
+        except BadInput as error:
+            refused[1] = error
+        assert [error is None for error in refused] in ([True, True], [False, False])
+        rows = [_rows(owner) for owner in (one, many)]
+        assert rows[0] == rows[1]
+        if refused[0] is None:
+            assert [item.text for item in given_back] == [one.get("memory", id).text for id in ids]  # type: ignore[union-attr]
+
+
+def _rows(memory: Memory) -> list[dict[str, object]]:
+    query = (
+        "select key, text, digest, mention_count, last_mentioned_at, expires_at, status, ended_at, occurred_at,"
+        " (select group_concat(tag) from tag where kind = 'memory' and row = memory.id) as tags,"
+        " (select group_concat(key) from memory_key where memory = memory.id) as keys"
+        " from memory where namespace = (select id from namespace where name = ?) order by id"
+    )
+    return [dict(row) for row in memory.db.query(query, [memory.namespace])]
 
 
 # --- time to live ---------------------------------------------------------------------------------------------

@@ -129,6 +129,14 @@ def test_a_batch_is_written_whole_or_not_at_all(memory: Memory, agent: AgentMemo
     assert agent.record_turns([TurnRecord(1), TurnRecord(2), TurnRecord(2)]) == [1, 2, 2]
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 200])
+def test_a_batch_of_any_size_gives_the_id_of_each_of_its_turns(memory: Memory, count: int) -> None:
+    memory.agent("other").record_turn(TurnRecord(5))
+    ids = memory.agent("run").record_turns(TurnRecord(3 * at, float(at)) for at in range(count))
+    assert [row.turn for row in (memory.get("turn", id) for id in ids)] == [3 * at for at in range(count)]  # type: ignore[union-attr]
+    assert memory.check() == []
+
+
 def test_times_are_instants_whatever_their_form(memory: Memory, agent: AgentMemory, clock: FixedClock) -> None:
     forms: list[Any] = ["2026-01-02T00:30+02:00", datetime(2026, 1, 1, 22, 31, tzinfo=UTC), 1767306720.5, None]
     agent.record_turns([TurnRecord(number, occurred_at=form) for number, form in enumerate(forms)])
