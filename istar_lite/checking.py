@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from istar_lite import sealing
@@ -277,7 +277,7 @@ def _full_text(file: File) -> list[Problem]:
     try:
         found = _guarded("full text", _indexed_rows, file.reader())
         if found or file.read_only:
-            return found
+            return [replace(problem, repair="full text") for problem in found]
         with file.write() as tx:
             tx.execute("insert into document_fts (document_fts, rank) values ('integrity-check', 1)")
     except (*DAMAGE, FileDamaged) as error:
@@ -288,10 +288,13 @@ def _full_text(file: File) -> list[Problem]:
 
 
 def _indexed_rows(connection: sqlite3.Connection) -> Iterator[Problem]:
-    for (row,) in connection.execute("select id from document where id not in (select id from document_fts_docsize)"):
-        yield Problem(f"full text: document {row} is not indexed", "full text")
-    for (row,) in connection.execute("select id from document_fts_docsize where id not in (select id from document)"):
-        yield Problem(f"full text: document {row} is indexed but not there", "full text")
+    indexed = "select rowid from document_fts where document_fts match 'scope: n' || ?1"  # every row has that word
+    there = "select id from document where namespace = ?1"
+    for (namespace,) in connection.execute("select id from namespace").fetchall():
+        for (row,) in connection.execute(f"{there} and id not in ({indexed})", (namespace,)):
+            yield Problem(f"full text: document {row} is not indexed", "full text")
+        for (row,) in connection.execute(f"{indexed} and rowid not in ({there})", (namespace,)):
+            yield Problem(f"full text: document {row} is indexed but not there", "full text")
 
 
 # --- the repairs ----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 
 from istar_lite import Memory
 from istar_lite.recall import cells, wide
+from istar_lite.recall.loading import Place
 from istar_lite.testing import FixedClock
 
 WHO = ("the gardener", "my sister", "a neighbour", "the baker", "our teacher", "an old sailor")
@@ -127,6 +128,31 @@ def test_filters_that_few_pass_and_sessions_are_compared_exactly(large: Memory) 
     assert [hit.id for hit in found] == [special.id]
     assert found[0].explain["signals"]["static"]["by"] != "cells"
     assert by(large, kinds=["memory"]) == "cells"
+
+
+def test_kinds_that_are_few_beside_the_messages_are_a_scope_of_their_own(tmp_path: Path, clock: FixedClock) -> None:
+    def made(name: str) -> Memory:
+        memory = Memory(tmp_path / name, clock=clock)
+        watch = memory.observe("talk", context_window=1_000_000, background=None)
+        for text in texts(300):
+            watch.add("user", text, speaker="Ann")
+        memory.remember_many([f"Ann says that {text}" for text in texts(40)])
+        memory.in_namespace("other").remember_many(texts(20))
+        memory.status()
+        return memory
+
+    with made("large.db") as large, made("exact.db") as exact:
+        assert cells.tend(large._services, least=200)
+        for query in (*QUERIES, "what did Ann say about Lisbon"):
+            found, wanted = (
+                [(hit.id, hit.score) for hit in each.search(query, kinds=["memory"])] for each in (large, exact)
+            )
+            assert [id for id, _ in found] == [id for id, _ in wanted], query
+            assert [score for _, score in found] == pytest.approx([score for _, score in wanted], abs=1e-6)
+        large.remember("Ann says that a bicycle from Lisbon was painted")
+        assert large.search("bicycle from Lisbon painted", kinds="memory")[0].id == 61
+        assert large._services.scopes is not None
+        assert list(large._services.scopes._kept) == [Place(1, kinds=("memory",))]
 
 
 def test_other_namespaces_change_nothing(large: Memory) -> None:

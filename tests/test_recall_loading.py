@@ -91,7 +91,8 @@ def test_a_scope_kept_up_equals_one_read_anew(tmp_path_factory: pytest.TempPathF
         memory.status()
         services = memory._services
         ((_, model),) = services.embedding.usable(services.file.reader())
-        kept = {place: Scopes(patience=0) for place in (Place(1), Place(1, (1,)), Place(1, (1, 2)))}
+        looked_at = (Place(1), Place(1, (1,)), Place(1, (1, 2)), Place(1, kinds=("memory",)))
+        kept = {place: Scopes(patience=0) for place in looked_at}
         shell = sqlite3.connect(path)
 
         def look() -> None:

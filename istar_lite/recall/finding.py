@@ -18,7 +18,7 @@ from istar_lite.recall.loading import Place, Scopes
 from istar_lite.recall.marks import read_marks
 from istar_lite.recall.query import Query, Term, read_query
 from istar_lite.recall.request import STATUSES, Request
-from istar_lite.recall.scope import Flags, Floats, Ints, Scope, Small
+from istar_lite.recall.scope import Flags, Floats, Ints, Scope, any_of
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
@@ -105,9 +105,12 @@ class _Search:
         sample = wide.sample_of(self.connection, scopes.samples, self.place, models)
         if sample is not None and self._candidates(sample.scope).mean() >= wide.ENOUGH:
             return self._among_many(sample)
+        if sample is not None and wide.are_few(sample.scope, self.request.kinds):
+            self.place = replace(self.place, kinds=self.request.kinds)
         scope, lock = scopes.get(self.connection, self.place, models)
         with lock:
-            query = read_query(self.request.query, scope.speakers)
+            speakers = scope.speakers if self.place.kinds is None or sample is None else sample.scope.speakers
+            query = read_query(self.request.query, speakers)
             candidates = self._candidates(scope)
             return self._ranked(scope, query, candidates, self._evidence(scope, query, candidates))
 
@@ -157,10 +160,10 @@ class _Search:
         if request.as_of is not None:
             passes &= (scope.day <= now) & (scope.ended > now) & (scope.expires > now)
         elif request.statuses is not None:
-            passes &= _any_of(scope.status, [STATUSES.index(status) for status in request.statuses])
+            passes &= any_of(scope.status, [STATUSES.index(status) for status in request.statuses])
             passes &= scope.expires > now
         if request.kinds is not None:
-            passes &= _any_of(scope.kind, [at for at, kind in enumerate(scope.kinds) if kind in request.kinds])
+            passes &= scope.of_kinds(request.kinds)
         if request.since is not None:
             passes &= scope.day >= _julian_day(request.since)
         if request.until is not None:
@@ -368,14 +371,6 @@ class _Search:
                 ),
             ),
         ]
-
-
-def _any_of(values: Small, wanted: Sequence[int]) -> Flags:
-    """Which values are among a few: `np.isin` sorts, these compare."""
-    found = np.zeros(len(values), bool)
-    for one in wanted:
-        found |= values == one
-    return found
 
 
 def _julian_day(stored: str) -> float:

@@ -58,17 +58,26 @@ _ARRAYS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which documents: a namespace, or some sessions of it. `document` is searched by it, and so is full text."""
+    """Which documents: a namespace, or some sessions of it, or some kinds (never turns or messages) of it. `document`
+    is searched by it, and so is full text."""
 
     namespace: int
     sessions: tuple[int, ...] | None = None
+    kinds: tuple[str, ...] | None = None
 
     @property
     def condition(self) -> str:
         """SQL over `document`."""
+        if self.kinds is not None:  # by the index of kinds: there may be a million messages beside these
+            return f"+namespace = {self.namespace} and kind in ({', '.join(map(repr, self.kinds))})"
         if self.sessions is None:
             return f"namespace = {self.namespace}"
         return f"namespace = {self.namespace} and session in ({', '.join(map(str, self.sessions))})"
+
+    @property
+    def check(self) -> str:
+        """The same of rows that are found by their ids: no index serves it."""
+        return "+" + self.condition if self.kinds is None else self.condition.replace(" kind in", " +kind in")
 
     @property
     def ids(self) -> str:
@@ -86,6 +95,8 @@ class Place:
     @property
     def words(self) -> str:
         """The words of the `scope` column of full text."""
+        if self.kinds is not None:
+            return "scope: (" + " OR ".join(f"n{self.namespace}{kind}" for kind in self.kinds) + ")"
         if self.sessions is None:
             return f"scope: n{self.namespace}"
         return "scope: (" + " OR ".join(f"n{self.namespace}s{session}" for session in self.sessions) + ")"
@@ -270,12 +281,9 @@ def _take_in(
 ) -> None:
     if changed:
         marks = ", ".join("?" * len(changed))
-        rows = _rows(
-            connection, f"select {_COLUMNS} from document where id in ({marks}) and {place.condition}", changed
-        )
+        rows = _rows(connection, f"select {_COLUMNS} from document where id in ({marks}) and {place.check}", changed)
         _replace(scope, changed, rows)
-    condition = place.condition.replace("namespace =", "+namespace =")  # few are new: by id, not by namespace
-    new = _rows(connection, f"select {_COLUMNS} from document where id > ? and {condition} order by id", (known,))
+    new = _rows(connection, f"select {_COLUMNS} from document where id > ? and {place.check} order by id", (known,))
     _append(scope, new)
     fresh = np.asarray([*changed, *(row[0] for row in new)], np.int64)
     for model in models:

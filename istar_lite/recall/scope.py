@@ -7,7 +7,7 @@ file changes nothing. `Scope` knows no database; `loading.py` fills it and keeps
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -66,6 +66,14 @@ def joined(old: Any, new: Iterable[Any], dtype: Any) -> Any:
         room[: len(old)] = old
     room[len(old) : count] = added
     return room[:count]
+
+
+def any_of(values: Small, wanted: Sequence[int]) -> Flags:
+    """Which values are among a few: `np.isin` sorts, these compare."""
+    found = np.zeros(len(values), bool)
+    for one in wanted:
+        found |= values == one
+    return found
 
 
 class Holders:
@@ -174,6 +182,10 @@ class Scope:
         if self._speaking is None:
             self._speaking = (self.length > 0) & ~self.stale
         return self._speaking
+
+    def of_kinds(self, kinds: Sequence[str]) -> Flags:
+        """Which documents are of some kinds."""
+        return any_of(self.kind, [at for at, kind in enumerate(self.kinds) if kind in kinds])
 
     def groups(self) -> Ints:
         """A number per document: equal for those of one session; a document of no session is a session of its own."""

@@ -30,6 +30,7 @@ LISTED = 4_000  # documents of one word that are looked at: newer ones first, wh
 BY_WORDS, BY_VECTORS = 450, 120  # candidates that words give, and that each model's vectors give
 BESIDE = (-2, -1, 1, 2)  # places in the session beside a candidate
 RUNS, RUN = 300, 5  # the sample: so many runs of so many documents in a row
+OTHERS = frozenset(("turn", "message"))
 ENOUGH = 0.2  # share of the sample that passes the filters: with less, candidates would mostly be thrown away
 
 
@@ -52,6 +53,14 @@ class Gathered:
     mentions: Flags
     corpus: words.Corpus
     moments: dict[str, signals.Moments]  # by signal
+
+
+def are_few(sample: Scope, kinds: Sequence[str] | None) -> bool:
+    """Whether documents of these kinds are few beside the turns and messages of a large namespace: then these alone are
+    a scope, and the others need not be read."""
+    if kinds is None or not OTHERS.isdisjoint(kinds):
+        return False
+    return float(sample.of_kinds(kinds).mean()) < ENOUGH
 
 
 def covers_of(connection: sqlite3.Connection, place: Place, models: Sequence[Model]) -> dict[int, cells.Cover] | None:
