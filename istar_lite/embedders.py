@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -160,8 +161,9 @@ class _Pieces:
 class StaticEmbedder:
     """The mean of the table's rows for the pieces of a text, at unit length: (n, 256) float32. Offline, no model.
 
-    A text without pieces gets zeros, which the store takes for "no vector". About 60 µs for a turn of a conversation;
-    the table is mapped, so that only the rows in use are read.
+    A text without pieces gets zeros, which the store takes for "no vector". About 10 µs for a turn of a conversation.
+    The table is mapped, so that only the rows in use are read; those are kept as float32 (1 KB each, of 32,000), since
+    turning float16 into float32 again and again was four fifths of the time.
     """
 
     model_id = STATIC
@@ -171,6 +173,8 @@ class StaticEmbedder:
         self._lock = threading.Lock()
         self._pieces: _Pieces | None = None
         self._table: Any = None
+        self._rows: Any = None  # float32 of the table, where `_known`
+        self._known: Any = None
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         """Unit vectors, shape (len(texts), 256)."""
@@ -178,20 +182,35 @@ class StaticEmbedder:
 
         pieces = self._load()
         ids = [pieces.ids(text) for text in texts]
+        flat = np.fromiter(chain.from_iterable(ids), np.intp)
+        self._make_known(flat)
         result = np.zeros((len(texts), self.dimension), np.float32)
+        start = 0
         for vector, row in zip(result, ids, strict=True):
-            for at in range(0, len(row), 4096):
-                vector += self._table[row[at : at + 4096]].astype(np.float32).sum(axis=0)
+            end = start + len(row)
+            for at in range(start, end, 4096):
+                vector += np.add.reduce(self._rows.take(flat[at : min(at + 4096, end)], axis=0), axis=0)
+            start = end
         lengths = np.linalg.norm(result, axis=1, keepdims=True)
         np.divide(result, lengths, out=result, where=lengths > 0)
         return result
 
+    def _make_known(self, ids: npt.NDArray[np.intp]) -> None:
+        new = ids[~self._known[ids]]
+        if new.size:
+            self._rows[new] = self._table[new]
+            self._known[new] = True  # last: another thread may read the row from here on
+
     def _load(self) -> _Pieces:
         with self._lock:
             if self._pieces is None:
+                import numpy as np
+
                 folder = _wheel_folder()
                 pieces = _Pieces(folder / "tokenizers" / "l2_supercat_tokenizer_config.json")
                 self._table = _map_table(folder / "weights" / "l2_supercat_256.safetensors")
+                self._rows = np.empty(self._table.shape, np.float32)  # no memory before a row is written
+                self._known = np.zeros(len(self._table), bool)
                 self._pieces = pieces
             return self._pieces
 

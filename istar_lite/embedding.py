@@ -14,9 +14,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from istar_lite import places
@@ -279,8 +278,14 @@ class Embedding:
                 if register:
                     self._register(tx, model)
             blobs = iter(quantise(vectors, model.scale))
-            for (document, text), parts in zip(batch, places_of, strict=True):
-                _save(tx, model.id, document, text, list(zip(parts, islice(blobs, len(parts)), strict=True)))
+            _save(
+                tx,
+                (
+                    (document, model.id, part, start, length, next(blobs), text)
+                    for (document, text), parts in zip(batch, places_of, strict=True)
+                    for part, (start, length) in enumerate(parts)
+                ),
+            )
         return model
 
     def _register(self, tx: sqlite3.Connection, model: Model) -> None:
@@ -454,17 +459,15 @@ def _ensure_model(tx: sqlite3.Connection, name: str, dimension: int) -> Model:
     return Model(*row)
 
 
-def _save(
-    tx: sqlite3.Connection, model: int, document: int, text: str, parts: Sequence[tuple[tuple[int, int], bytes]]
-) -> None:
-    """Writes the vectors of a document, unless its text is no longer the one that was embedded."""
-    if tx.execute("select 1 from document where id = ? and text = ?", (document, text)).fetchone() is None:
-        return
+def _save(tx: sqlite3.Connection, vectors: Iterable[tuple[int, int, int, int, int, bytes, str]]) -> None:
+    """Writes vectors (document, model, part, start, length, vector, text), but not of a document whose text is no
+    longer the one that was embedded."""
     tx.executemany(
-        "insert into embedding (document, model, part, start, length, vector) values (?, ?, ?, ?, ?, ?)"
+        "insert into embedding (document, model, part, start, length, vector) select ?1, ?2, ?3, ?4, ?5, ?6"
+        " where exists (select 1 from document where id = ?1 and text = ?7)"
         " on conflict (document, model, part) do update set start = excluded.start, length = excluded.length,"
         " vector = excluded.vector",
-        [(document, model, part, start, length, blob) for part, ((start, length), blob) in enumerate(parts)],
+        vectors,
     )
 
 
