@@ -8,7 +8,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -72,6 +72,14 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Any:
         memory.remember("likes tea")
         yield memory
         assert memory.check() == []
+
+
+@contextlib.contextmanager
+def without_model() -> Iterator[None]:
+    """A host is told, once, that its exchanges wait because no model is given: no matter here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="no model given", category=UserWarning)
+        yield
 
 
 def rows(memory: Memory) -> dict[str, int]:
@@ -142,7 +150,7 @@ def test_what_is_remembered_comes_back_as_it_was_but_for_what_no_file_can_hold(h
 @FEW
 @given(prompt=any_text, response=any_text, session=any_text, when=any_time, key=st.one_of(st.none(), any_text))
 def test_store_and_retrieve(held: Memory, prompt: Any, response: Any, session: Any, when: Any, key: Any) -> None:
-    with refused_whole(held):
+    with without_model(), refused_whole(held):
         held.chat(session).store(prompt, response, occurred_at=when, key=key)
     with refused_whole(held):
         json.dumps(held.chat(session).retrieve(prompt).to_dict(), allow_nan=False)
@@ -346,8 +354,7 @@ def test_any_method_takes_or_refuses_by_name_whatever_it_is_called_with(
             given.append(data.draw(anything, label=parameter.name))
         elif parameter.default is parameter.empty or data.draw(st.booleans()):
             named[parameter.name] = data.draw(anything, label=parameter.name)
-    with warnings.catch_warnings(), contextlib.suppress(IstarError):
-        warnings.simplefilter("ignore", UserWarning)  # no model is given: that is told, and is no matter here
+    with without_model(), contextlib.suppress(IstarError):
         method(*given, **named)
 
 
@@ -407,7 +414,7 @@ def test_a_chinese_text_of_any_size_is_stored_whole_and_its_last_word_found(held
 def test_a_text_of_ten_megabytes_enters_by_every_door(held: Memory) -> None:
     text = "a" * 10_000_000  # one word: a tokenizer that is quadratic in a word would not end
     held.observe("large", context_window=10**9, background=None).add("user", text)
-    with pytest.warns(UserWarning, match="no model"):
+    with without_model():
         held.chat("large").store(text, "noted")
     held.agent("large").record_turn(TurnRecord(turn=1, extra={"note": text}))
     for table, column in (("message", "content"), ("turn", "extra")):
