@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from istar_lite import Memory
 from istar_lite.database import sqlite3
 from istar_lite.recall import loading, vectors, words
+from istar_lite.recall import scope as scope_module
 from istar_lite.recall.loading import Place, Scopes
 from istar_lite.recall.query import read_query
 from istar_lite.recall.scope import Floats, Scope
@@ -186,16 +187,25 @@ def test_matrices_are_doubled_for_speed_only_while_they_are_small(
     tmp_path: Path, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "KEPT_FLOATS", 50 * 16)
+    monkeypatch.setattr(scope_module, "PATIENCE", 2)
     with Memory(tmp_path / "a.db", embedder=WordEmbedder(16), clock=clock) as memory:
         for name in ("one", "two"):
             memory.in_namespace(name).remember_many([f"fact {at}" for at in range(40)])
-            for _ in range(3):
-                memory.in_namespace(name).search("fact")
+            found = [memory.in_namespace(name).search("fact", k=40).to_dict() for _ in range(6)]
+            assert all(one == found[1] for one in found[2:])
         memory.in_namespace("two").search("fact")
         assert memory._services.scopes is not None
         first, second = (kept.scope for kept in memory._services.scopes._kept.values())
         assert [held._floats is None for held in first.vectors.values()] == [True]
         assert [held._floats is None for held in second.vectors.values()] == [False]
+
+
+@pytest.mark.parametrize("place", (Place(1), Place(1, (1, 2)), Place(1, kinds=("memory", "atom"))))
+def test_no_place_is_read_by_going_through_the_file(tmp_path: Path, place: Place) -> None:
+    with Memory(tmp_path / "a.db", embedder=None) as memory:
+        plan = memory.db.execute(f"explain query plan select * from {place.ids} cross join document using (id)")
+        told = [row[3] for row in plan if "document" in row[3]]
+        assert len(told) == 2 and all(step.startswith("SEARCH") for step in told)
 
 
 def test_scopes_that_were_not_asked_for_long_are_let_go(tmp_path: Path, clock: FixedClock) -> None:

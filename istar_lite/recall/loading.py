@@ -82,8 +82,8 @@ class Place:
     @property
     def ids(self) -> str:
         """A subquery `one (id)`: the ids in ascending order. The limit keeps SQLite from flattening it: it would then
-        sort whole rows, in memory, where sorting ids is enough."""
-        return f"(select id from document where {self.condition} order by id limit -1) as one"
+        sort whole rows, in memory, where sorting ids is enough; and `+` from going through the file in order of ids."""
+        return f"(select id from document where {self.condition} order by +id limit -1) as one"
 
     def blobs(self, model: Model) -> str:
         """What to select `document` and `vector` from, for all passages that have one."""

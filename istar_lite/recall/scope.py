@@ -22,6 +22,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 # What is read from a text once it stands a chance (bits of `Scope.marks`).
 KNOWN, QUESTION, NAMES, TIME = 1, 2, 4, 8
 FLOATS = 4_000_000  # numbers of one matrix that are kept as float32 too
+PATIENCE = 30  # products before these are made
 TERMS = 64  # whose documents are kept
 MANY, SPAN = 200, 8  # so many ids are looked up in a table, where the scope's ids lie at most so far apart
 
@@ -35,20 +36,24 @@ class Vectors:
     norms: npt.NDArray[np.float32]
     owner: Ints
     _floats: npt.NDArray[np.float32] | None = None
+    _asked: int = 0
 
     def floats(self) -> npt.NDArray[np.float32] | None:
-        """The rows as float32, in which they are multiplied; kept while they are few (then half of a product's time is
-        saved), None where there are too many. Rows only ever come at the end."""
-        if self.rows.size > FLOATS:
+        """The rows as float32, in which they are multiplied: that saves half of a product's time. None where there are
+        too many to keep both, and at first, since to make them takes as long as some thirty products save. Rows only
+        ever come at the end."""
+        self._asked += 1
+        if self.rows.size > FLOATS or self._asked <= PATIENCE:
             self._floats = None
-        elif self._floats is None or len(self._floats) < len(self.rows):
-            known = self._floats if self._floats is not None else np.empty((0, self.rows.shape[1]), np.float32)
-            self._floats = joined(known, self.rows[len(known) :], np.float32)
+        elif self._floats is None:
+            self._floats = self.rows.astype(np.float32)
+        elif len(self._floats) < len(self.rows):
+            self._floats = joined(self._floats, self.rows[len(self._floats) :], np.float32)
         return self._floats
 
     def forget_floats(self) -> None:
         """Lets go of what only saves time."""
-        self._floats = None
+        self._floats, self._asked = None, 0
 
     @classmethod
     def empty(cls, dimension: int, room: int = 0) -> Vectors:
