@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from istar_lite import answers, memories, own_text, places, prompts, recall, tasks, tombstones
 from istar_lite.changes import newest_first
 from istar_lite.clock import from_text, to_text
+from istar_lite.database import insert_rows
 from istar_lite.errors import BadInput, BudgetSpent, UnusableAnswer
 from istar_lite.llm import Flow
 from istar_lite.memories import Candidate, Statement
@@ -114,10 +115,12 @@ def _write(
 ) -> tuple[int, str]:
     """The exchange with its two messages, and the work of taking its statements out: due, or done at once when the
     prompt holds nothing but what memory itself handed out. Gives its id and what else the prompt says."""
-    messages = _newest_messages(tx, session, prompt, response) or [
-        _write_message(tx, session, role, content, at, now)
-        for role, content in (("user", prompt), ("assistant", response))
-    ]
+    messages = _newest_messages(tx, session, prompt, response) or insert_rows(
+        tx,
+        "message",
+        "session, role, content, occurred_at, recorded_at",
+        [(session, "user", prompt, at, now), (session, "assistant", response, at, now)],
+    )
     cursor = tx.execute(
         "insert into exchange (session, prompt, response, key, after_recall, occurred_at, recorded_at)"
         " values (?, ?, ?, ?, ?, ?, ?)",
@@ -144,14 +147,6 @@ def _newest_messages(tx: sqlite3.Connection, session: int, prompt: str, response
     if [row["content"] for row in rows] != [response, prompt] or any(row["used"] for row in rows):
         return None
     return [rows[1]["id"], rows[0]["id"]]
-
-
-def _write_message(tx: sqlite3.Connection, session: int, role: str, content: str, at: str, now: str) -> int:
-    cursor = tx.execute(
-        "insert into message (session, role, content, occurred_at, recorded_at) values (?, ?, ?, ?, ?)",
-        (session, role, content, at, now),
-    )
-    return int(cursor.lastrowid or 0)
 
 
 def _owner(connection: sqlite3.Connection, session: int) -> int:

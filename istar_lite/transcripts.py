@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from istar_lite import places
-from istar_lite.database import sqlite3
+from istar_lite.database import insert_rows, sqlite3
 from istar_lite.errors import BadInput
 from istar_lite.models import TranscriptItems
 from istar_lite.observations.parts import ToolCall, flatten, pieces, to_message
@@ -43,11 +43,8 @@ class Transcript:
         try:
             with self._services.file.write() as tx:
                 session = places.ensure_session(tx, self.namespace, self.session, "conversation", now)
-                tx.executemany(
-                    "insert into message (session, role, content, parts, occurred_at, recorded_at)"
-                    " values (?, ?, ?, ?, ?, ?)",
-                    [(session, *row, now, now) for row in rows],
-                )
+                columns = "session, role, content, parts, occurred_at, recorded_at"
+                insert_rows(tx, "message", columns, [(session, *row, now, now) for row in rows])
         except sqlite3.IntegrityError as error:
             raise BadInput("items", f"an item is nothing that SQLite takes for JSON ({error})") from error
 

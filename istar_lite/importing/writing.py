@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from istar_lite import places, tombstones
 from istar_lite.clock import to_text
+from istar_lite.database import insert_rows
 from istar_lite.errors import BadInput
 from istar_lite.importing.items import Fact, Item, Said
 from istar_lite.importing.messages import as_instant
@@ -28,10 +29,7 @@ if TYPE_CHECKING:
     from istar_lite.services import Services
 
 BATCH = 2_000  # rows of one transaction: long enough to be fast, short enough to let others write in between
-_INSERT = (
-    "insert into message (session, position, role, speaker, content, parts, tokens, external_id, occurred_at,"
-    " recorded_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+_COLUMNS = "session, position, role, speaker, content, parts, tokens, external_id, occurred_at, recorded_at"
 _KEYED = """
 select memory.text from memory join namespace on namespace.id = memory.namespace
 where namespace.name = :namespace and (memory.key = :key or memory.id in (
@@ -276,7 +274,7 @@ class Writer:
                 # Our own rows will be counted with those of others: they are taken off in advance.
                 session.by_text[message.identity(with_time=False)] -= 1
                 session.by_time[message.identity(with_time=True)] -= 1
-        tx.executemany(_INSERT, rows)
+        insert_rows(tx, "message", _COLUMNS, rows)
 
     def _keep(self, connection: sqlite3.Connection, fact: Fact) -> None:
         """One statement of another store; known by its key, so that importing it again does not count it again."""
