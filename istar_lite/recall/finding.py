@@ -420,8 +420,8 @@ def _rests_on(connection: sqlite3.Connection, kind: str, id: int) -> Sequence[_R
         below: dict[tuple[str, int], None] = {}
         for one in level:
             rows = connection.execute(
-                "select source_kind, source_id from provenance where kind = ? and id = ? limit ?", (*one, 4 * SOURCES)
-            ).fetchall()
+                "select source_kind, source_id from provenance where kind = ? and id = ?", one
+            ).fetchmany(4 * SOURCES)  # a `limit` would make SQLite go through all arms of the view: 8 times as long
             below.update(dict.fromkeys((str(row[0]), int(row[1])) for row in rows))
         leaves.update(dict.fromkeys(one for one in below if one[0] in ("turn", "message")))
         level = [one for one in below if one[0] not in ("turn", "message")]
