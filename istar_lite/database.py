@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -30,6 +30,7 @@ from istar_lite.driver import (
     sqlite3,
     translate,
     warn_once,
+    watched,
 )
 from istar_lite.errors import BadInput, Busy, FileDamaged, IstarError, NotAMemoryFile, ReadOnly
 from istar_lite.migrations import (
@@ -72,6 +73,7 @@ Durability = Literal["normal", "full"]
 _log = logging.getLogger("istar_lite")
 WAL_WORTH_TRUNCATING = 8 * 2**20  # bytes; SQLite starts a log anew only when nobody reads at that moment
 WRITES_BETWEEN_LOOKS = 32
+STEPS_BETWEEN_LOOKS = 50_000  # of SQLite, while the file is copied: some milliseconds
 ROWS_AT_ONCE = 64  # of one insert; few sizes (powers of two), so that their statements stay prepared
 
 # Connections that a fork brought into this process: kept, never closed. Closing one here would close the parent's.
@@ -523,8 +525,15 @@ class File:
             _log.info("%s: %s still has it open; the last to close leaves one file", self.path, others)
         return not self._connections.held_by_others
 
-    def snapshot(self, target: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """A complete copy as one file, safe while others write: made under a temporary name, synced, renamed."""
+    def snapshot(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """A complete copy as one file, safe while others write: made under a temporary name, synced, renamed.
+        `on_progress(done, total)`: bytes; what it raises ends the copying, and nothing is left of it."""
         goal = absolute_path(target)
         self._require_open()
         if goal.exists() and not overwrite:
@@ -536,7 +545,7 @@ class File:
             raise BadInput("path", "a file cannot be its own copy")
         with replacing(goal) as draft:
             try:
-                with self._copying() as connection:
+                with self._copying() as connection, _watched_copy(connection, draft, on_progress):
                     # As bytes: a name that is no UTF-8 cannot be bound as text.
                     connection.execute("vacuum into cast(? as text)", (os.fsencode(draft),))
             except DAMAGE as error:
@@ -596,6 +605,24 @@ def insert_rows(tx: sqlite3.Connection, table: str, columns: str, rows: Sequence
 def _insert_statement(table: str, columns: str, count: int) -> str:
     row = f"({', '.join('?' * len(columns.split(',')))})"
     return f"insert into {table} ({columns}) values {', '.join([row] * count)}"
+
+
+@contextlib.contextmanager
+def _watched_copy(
+    connection: sqlite3.Connection, draft: Path, on_progress: Callable[[int, int], None] | None
+) -> Iterator[None]:
+    """Tells how far a copy is by how large it has become. (Pages that are free are not copied.)"""
+    if on_progress is None:
+        yield
+        return
+    size, pages, free = (
+        int(connection.execute(f"pragma {name}").fetchone()[0])
+        for name in ("page_size", "page_count", "freelist_count")
+    )
+    total = size * (pages - free)
+    with watched(connection, lambda _: on_progress(min(draft.stat().st_size, total), total), STEPS_BETWEEN_LOOKS):
+        yield
+    on_progress(total, total)
 
 
 def holders(path: Path) -> list[str]:

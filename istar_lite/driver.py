@@ -6,10 +6,12 @@ exceptions above all) serve all.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import sys
 import warnings
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,6 +106,38 @@ def begin(connection: sqlite3.Connection) -> None:
     """
     connection.execute("begin immediate")
     connection.execute("select 1 from sqlite_master limit 1").fetchone()
+
+
+@contextlib.contextmanager
+def watched(connection: sqlite3.Connection, told: Callable[[int], object] | None, every: int) -> Iterator[None]:
+    """Calls `told(n)`, n = 1, 2, …, each time SQLite has gone `every` steps on `connection`: within one statement too.
+    What it raises ends the statement, whatever becomes of the error of that, and is raised from here."""
+    if told is None:
+        yield
+        return
+    count = 0
+    raised: list[BaseException] = []
+
+    def step() -> int:
+        nonlocal count
+        count += 1
+        try:
+            told(count)
+        except BaseException as error:  # noqa: BLE001 - carried through SQLite: Ctrl-C above all
+            raised.append(error)
+        return len(raised)
+
+    connection.set_progress_handler(step, every)
+    try:
+        yield
+    except (*DAMAGE, IstarError):
+        if raised:
+            raise raised[0] from None
+        raise
+    finally:
+        connection.set_progress_handler(None, 0)
+    if raised:
+        raise raised[0]
 
 
 def translate(error: Exception, path: Path) -> IstarError:

@@ -227,11 +227,17 @@ class Memory:
     def __repr__(self) -> str:
         return f"Memory({str(self.path)!r}, namespace={self.namespace!r})"
 
-    def snapshot(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
-        """A complete copy in one file, safe while others write. Refuses an existing target unless `overwrite`."""
+    def snapshot(
+        self,
+        path: str | os.PathLike[str],
+        overwrite: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """A complete copy in one file, safe while others write. Refuses an existing target unless `overwrite`.
+        `on_progress(done, total)`: bytes."""
         if not self._services.file.read_only:
             self._services.embedding.settle(self._services)
-        return self._services.file.snapshot(path, overwrite=overwrite)
+        return self._services.file.snapshot(path, overwrite=overwrite, on_progress=on_progress)
 
     def check(
         self,
@@ -241,7 +247,8 @@ class Memory:
     ) -> builtins.list[str]:
         """Problems of the whole file, one line each; empty means whole. `fix` mends what can be derived from the
         rows (search rows, full text, indexes, what hangs in the air) and tells what is left. `key` checks the seal
-        too. `on_progress(done, total)`: steps. Raises `ReadOnly` for `fix` on a file opened read-only."""
+        too. `on_progress(done, total)`: an estimate of the time, in microseconds. Raises `ReadOnly` for `fix` on a file
+        opened read-only."""
         return checking.check(self._services.file, fix=fix, key=key, on_progress=on_progress)
 
     def seal(self, key: str | bytes) -> str:

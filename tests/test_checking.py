@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from rows import fill
 from istar_lite import Memory, ReadOnly, checking
 from istar_lite.database import File, sqlite3
 from istar_lite.migrations import base_tables, columns, reference
+from istar_lite.testing import WordEmbedder
 
 SHELL = shutil.which("sqlite3")
 needs_shell = pytest.mark.skipif(SHELL is None, reason="the sqlite3 shell is not installed")
@@ -78,7 +80,7 @@ def test_a_file_opened_read_only_can_be_checked_but_not_mended(copy: Path) -> No
             memory.check(fix=True)
 
 
-def test_progress_counts_the_steps(copy: Path) -> None:
+def test_progress_ends_at_its_total(copy: Path) -> None:
     told: list[tuple[int, int]] = []
     with Memory(copy, embedder=None) as memory:
         memory.check(on_progress=lambda done, total: told.append((done, total)))
@@ -260,3 +262,43 @@ def test_rows_of_a_hosts_own_kind_are_left_alone(copy: Path) -> None:
         tx.execute("insert into tag values ('note', 1, 'mine')")
     file.close()
     assert problems(copy) == []
+
+
+# --- how far it is --------------------------------------------------------------------------------------------
+
+
+def test_a_check_tells_how_far_it_is_within_one_statement_too(path: Path) -> None:
+    with Memory(path, embedder=WordEmbedder(16)) as memory:
+        memory.remember_many([f"statement {number} about tea and roses" for number in range(5_000)])
+        memory.status()
+        told: list[tuple[int, int]] = []
+        assert memory.check(on_progress=lambda done, total: told.append((done, total))) == []
+    done = [one for one, _ in told]
+    assert done == sorted(set(done))
+    assert {total for _, total in told} == {done[-1]}
+    assert len(done) > 100  # there are a dozen checks
+    assert max(after - before for before, after in pairwise(done)) < done[-1] / 3
+
+
+def test_who_watches_a_check_can_end_it(path: Path) -> None:
+    with Memory(path, embedder=None) as memory:
+        memory.remember_many([f"statement {number} about tea and roses" for number in range(5_000)])
+        for interruption in (KeyboardInterrupt, ZeroDivisionError):
+            for after in (1, 20, 90):
+
+                def stop(done: int, total: int, most: int = after, error: type[BaseException] = interruption) -> None:
+                    if 100 * done >= most * total:
+                        raise error
+
+                with pytest.raises(interruption):
+                    memory.check(on_progress=stop)
+        memory.remember("it goes on")
+        assert memory.check() == []
+
+
+def test_a_damaged_search_table_is_reported_and_not_stumbled_over(path: Path) -> None:
+    with Memory(path, embedder=None) as memory:
+        memory.remember("a fact")
+        with memory._services.file.write() as tx:
+            tx.execute("drop table document")
+        assert any("document" in problem for problem in memory.check(on_progress=lambda done, total: None))

@@ -753,6 +753,30 @@ def test_a_snapshot_replaces_only_what_it_was_told_to(tmp_path: Path) -> None:
     assert beside(target) == {"a.db", "b.db"}
 
 
+def test_a_snapshot_tells_how_far_it_is_and_can_be_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "STEPS_BETWEEN_LOOKS", 100)
+    target = tmp_path / "b.db"
+    with Memory(tmp_path / "a.db", embedder=None) as memory:
+        memory.remember_many([f"statement {number} {'tea ' * 300}" for number in range(3_000)])
+        memory.forget(text="statement 1")  # its pages are free, and are not copied
+        told: list[tuple[int, int]] = []
+        memory.snapshot(target, on_progress=lambda done, total: told.append((done, total)))
+        assert [done for done, _ in told] == sorted(done for done, _ in told)
+        assert len({done for done, _ in told}) > 20
+        assert told[-1][0] == told[-1][1] == pytest.approx(target.stat().st_size, rel=0.05)
+        kept = target.read_bytes()
+
+        def stop(done: int, total: int) -> None:
+            if done > total / 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            memory.snapshot(target, overwrite=True, on_progress=stop)
+        assert target.read_bytes() == kept
+        memory.remember("it goes on")
+    assert beside(target) == {"a.db", "b.db"}
+
+
 @pytest.mark.parametrize("suffix", ["-wal", "-shm"])
 def test_a_target_that_somebody_has_open_is_refused(tmp_path: Path, suffix: str) -> None:
     file = File(tmp_path / "a.db")

@@ -16,7 +16,8 @@ PACKAGE = Path(__file__).parent.parent / "istar_lite"
 RANKS = (
     ("leaves", "later errors text clock values notebook frames models answers prompts replies"),
     ("below", "driver migrations database clients llm running embedders embedding places tasks services trail"),
-    ("below", "tombstones browse plain_sql checking exporting sealing runs own_text clustering extractors pages room upkeep"),
+    ("below", "tombstones browse plain_sql checking exporting sealing runs own_text clustering extractors"),
+    ("below", "pages room upkeep effort"),
     ("layers", "turns atoms episodes profiles blocks memories exchanges consolidation observations recall changes"),
     ("layers", "forgetting merging importing packing files items transcripts"),
     ("facade", "agent chat memory"),

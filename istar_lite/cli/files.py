@@ -26,8 +26,8 @@ from istar_lite.cli.common import (
 @click.option("--overwrite", is_flag=True, help="Replace an existing TARGET.")
 def snapshot(file: Path, namespace: str, as_json: bool, target: Path, overwrite: bool) -> int:
     """A complete copy in one file TARGET, safe while others write."""
-    with writing(file, namespace) as memory:
-        made = memory.snapshot(target, overwrite=overwrite)
+    with writing(file, namespace) as memory, progress("copying") as on_progress:
+        made = memory.snapshot(target, overwrite=overwrite, on_progress=on_progress)
     size = made.stat().st_size
     if as_json:
         print_json({"path": str(made), "bytes": size})
