@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from istar_lite import places, runs, tasks, tombstones
+from istar_lite.database import insert_rows
 from istar_lite.errors import BadInput
 from istar_lite.extractors import default_extractor
 from istar_lite.llm import Flow
@@ -140,13 +141,16 @@ def _stored(services: Services, atom: Atom, taken: dict[str, Atom]) -> Atom:
     """The atom as it may be stored, with its key."""
     turn, kind = as_int(atom.turn, "turn"), services.stored_text(atom.type, "type")
     content = services.stored_text(atom.content, "content")
-    return Atom(
-        id=_free_key(taken, turn, kind, content) if atom.id is None else as_name(atom.id, "id"),
-        turn=turn,
-        type=kind,
-        content=content,
-        priority=as_real(atom.priority, "priority", low=0, high=100),
-        tags=services.stored_tags(atom.tags) if atom.tags else (),
+    return Atom.of_ours(
+        {
+            "id": _free_key(taken, turn, kind, content) if atom.id is None else as_name(atom.id, "id"),
+            "turn": turn,
+            "type": kind,
+            "content": content,
+            "priority": as_real(atom.priority, "priority", low=0, high=100),
+            "tags": services.stored_tags(atom.tags) if atom.tags else (),
+            "status": "active",
+        }
     )
 
 
@@ -203,20 +207,16 @@ def _write(services: Services, due: _Due, found: _Found) -> list[Atom]:
     with services.file.write() as tx:
         if not _is_unchanged(tx, due) or not _mark_done(services, tx, due, now):
             return []
-        new = {}
-        times = _Times(due)
-        for atom in _not_forgotten(tx, session, found.atoms):
-            row = _insert(tx, session, atom, times.of(atom.turn), now)
-            if row is not None:
-                new[row] = atom
+        new = _not_held(tx, session, _not_forgotten(tx, session, found.atoms))
+        _insert(tx, session, new, _Times(due), now)
         if found.state != due.state:
             places.set_setting(tx, _STATE, found.state, session=session)
-        return _as_kept(tx, new)
+        return _as_kept(tx, session, new)
 
 
 def _not_forgotten(tx: sqlite3.Connection, session: int, found: Sequence[Atom]) -> Sequence[Atom]:
     owner = runs.owner(tx, session)
-    if not found or tx.execute("select 1 from tombstone where namespace = ? limit 1", (owner,)).fetchone() is None:
+    if not found or not tombstones.any_in(tx, owner):
         return found
     return [atom for atom in found if not tombstones.is_forgotten(tx, owner, atom.content)]
 
@@ -233,31 +233,38 @@ class _Times:
         return self._times[bisect_right(self._turns, turn) - 1]  # -1, the last one, when it lies before all
 
 
-def _insert(tx: sqlite3.Connection, session: int, atom: Atom, occurred_at: str, now: str) -> int | None:
-    """The id of the new row; None when the run holds an atom of that key already: repeating it changes nothing."""
-    cursor = tx.execute(
-        "insert into atom (session, key, turn, type, content, priority, occurred_at, recorded_at)"
-        " values (?, ?, ?, ?, ?, ?, ?, ?) on conflict (session, key) do nothing",
-        (session, atom.id, atom.turn, atom.type, atom.content, atom.priority, occurred_at, now),
+_BY_KEY = "from atom where session = ? and key in (select value from json_each(?))"
+
+
+def _keys(atoms: Sequence[Atom]) -> str:
+    return json.dumps([atom.id for atom in atoms])
+
+
+def _not_held(tx: sqlite3.Connection, session: int, atoms: Sequence[Atom]) -> Sequence[Atom]:
+    """Those whose keys the run does not hold: repeating one changes nothing."""
+    held = {row[0] for row in tx.execute(f"select key {_BY_KEY}", (session, _keys(atoms)))} if atoms else ()
+    return [atom for atom in atoms if atom.id not in held]
+
+
+def _insert(tx: sqlite3.Connection, session: int, atoms: Sequence[Atom], times: _Times, now: str) -> None:
+    columns = "session, key, turn, type, content, priority, occurred_at, recorded_at"
+    rows = [
+        (session, atom.id, atom.turn, atom.type, atom.content, atom.priority, times.of(atom.turn), now)
+        for atom in atoms
+    ]
+    insert_rows(tx, "atom", columns, rows)
+    # An atom may be gone again: evicted at once, in a run that deletes what it evicts.
+    tx.executemany(
+        "insert into tag (kind, row, tag) select 'atom', id, ? from atom where session = ? and key = ?",
+        ((tag, session, atom.id) for atom in atoms for tag in atom.tags),
     )
-    if cursor.rowcount != 1:
-        return None
-    row = int(cursor.lastrowid or 0)
-    for tag in atom.tags:
-        # The row may be gone again: evicted at once, in a run that deletes what it evicts.
-        tx.execute("insert into tag (kind, row, tag) select 'atom', id, ? from atom where id = ?", (tag, row))
-    return row
 
 
-def _as_kept(tx: sqlite3.Connection, new: dict[int, Atom]) -> list[Atom]:
+def _as_kept(tx: sqlite3.Connection, session: int, new: Sequence[Atom]) -> list[Atom]:
     """The new atoms with the status that eviction has left them; those it deleted are evicted too."""
-    kept = dict(
-        tx.execute(
-            "select id, status from atom where id in (select value from json_each(?))", (json.dumps([*new]),)
-        ).fetchall()
-    )
+    kept = dict(tx.execute(f"select key, status {_BY_KEY}", (session, _keys(new))).fetchall()) if new else {}
     evicted = {"status": "evicted"}
-    return [atom if kept.get(row) == atom.status else atom.model_copy(update=evicted) for row, atom in new.items()]
+    return [atom if kept.get(atom.id) == atom.status else atom.model_copy(update=evicted) for atom in new]
 
 
 def drain(services: Services, namespace: str, *, limit: int | None = None, force: bool = False) -> Flow[int]:

@@ -157,15 +157,17 @@ def turn_before(connection: sqlite3.Connection, session: int, turn: int) -> list
 
 def as_turn(row: sqlite3.Row) -> TurnRecord:
     """A row of `turn` as it was recorded; `text` is the line that search sees."""
-    return TurnRecord(
-        turn=row["turn"],
-        reward=row["reward"],
-        reward_unit=row["reward_unit"],
-        events=json.loads(row["events"]),
-        actions_taken=json.loads(row["actions_taken"]),
-        extra=json.loads(row["extra"]),
-        text=row["text"],
-        occurred_at=from_text(row["occurred_at"]),
+    return TurnRecord.of_ours(
+        {
+            "turn": row["turn"],
+            "reward": row["reward"],
+            "reward_unit": row["reward_unit"],
+            "events": json.loads(row["events"]),
+            "actions_taken": json.loads(row["actions_taken"]),
+            "extra": json.loads(row["extra"]),
+            "text": row["text"],
+            "occurred_at": from_text(row["occurred_at"]),
+        }
     )
 
 
@@ -204,14 +206,16 @@ def atoms(
 
 def as_atom(row: sqlite3.Row) -> Atom:
     """A row of `atom` with its tags; `id` is the user's key."""
-    return Atom(
-        id=row["key"],
-        turn=row["turn"],
-        type=row["type"],
-        content=row["content"],
-        priority=row["priority"],
-        tags=tuple(json.loads(row["tags"])) if row["tags"] != "[]" else (),
-        status=row["status"],
+    return Atom.of_ours(
+        {
+            "id": row["key"],
+            "turn": row["turn"],
+            "type": row["type"],
+            "content": row["content"],
+            "priority": row["priority"],
+            "tags": tuple(json.loads(row["tags"])) if row["tags"] != "[]" else (),
+            "status": row["status"],
+        }
     )
 
 

@@ -397,9 +397,9 @@ KILLED = """
         if where == "before the atoms" and range["last"] >= 6: os._exit(9)
     tasks.record_done = killed
     as_kept = atoms._as_kept
-    def last(tx, new):
-        if where == "before the commit" and max(a.turn for a in new.values()) >= 6: os._exit(9)
-        return as_kept(tx, new)
+    def last(tx, session, new):
+        if where == "before the commit" and max(a.turn for a in new) >= 6: os._exit(9)
+        return as_kept(tx, session, new)
     atoms._as_kept = last
     newest = memory.db.execute("select coalesce(max(turn), 0) from turn").fetchone()[0]
     for number in range(newest + 1, 13):
