@@ -392,6 +392,24 @@ def test_a_read_only_file_is_searched_and_left_as_it_is(tmp_path: Path, clock: F
     assert path.read_bytes() == before
 
 
+def test_one_who_reads_an_older_state_is_given_as_many_hits(tmp_path: Path, clock: FixedClock) -> None:
+    from threading import Thread
+
+    with Memory(tmp_path / "a.db", embedder=None, clock=clock) as memory:
+        memory.remember_many([f"a long and old fact about roses, number {at}" for at in range(5)])
+        with memory._services.file.reading() as older:
+            assert older.execute("select count(*) from document").fetchone()[0] == 5
+
+            def write_and_search() -> None:
+                memory.remember_many([f"roses {at}" for at in range(5)])
+                assert all(hit.id > 5 for hit in memory.search("roses", k=5))
+
+            other = Thread(target=write_and_search)
+            other.start()
+            other.join()
+            assert {hit.id for hit in memory.search("roses", k=5)} == {1, 2, 3, 4, 5}
+
+
 def test_threads_search_while_another_writes(tmp_path: Path, clock: FixedClock) -> None:
     from concurrent.futures import ThreadPoolExecutor
 

@@ -112,6 +112,9 @@ class _Search:
             speakers = scope.speakers if self.place.kinds is None or sample is None else sample.scope.speakers
             query = read_query(self.request.query, speakers)
             candidates = self._candidates(scope)
+            newest = self.connection.execute("select coalesce(max(id), 0) from document").fetchone()[0]
+            if len(scope) and scope.ids[-1] > newest:  # another thread brought the scope further than we read
+                candidates &= scope.ids <= newest
             return self._ranked(scope, query, candidates, self._evidence(scope, query, candidates))
 
     def _among_many(self, sample: wide.Sample) -> Results:
