@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rows import fill
 
@@ -535,6 +535,14 @@ def content(memory: Memory) -> dict[str, list[Any]]:
 
 @settings(max_examples=int(os.environ.get("ISTAR_EXAMPLES", "6")))
 @given(common=events, left=events, right=events)
+@example(  # a correction that one file forgot: the statement is live in the other
+    common=[("remember", "likes tea", 0)], left=[], right=[("correct", "born in May", 0), ("forget", "May", 0)]
+)
+@example(
+    common=[("remember", "likes tea", 0)],
+    left=[("correct", "born in May", 0), ("remember", "likes tea", 0), ("forget", "May", 0)],
+    right=[],
+)
 def test_the_order_of_merging_does_not_matter_and_doing_it_again_does_nothing(
     tmp_path_factory: pytest.TempPathFactory, common: Any, left: Any, right: Any
 ) -> None:

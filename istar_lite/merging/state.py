@@ -126,7 +126,10 @@ class State:
         self.update(kind, ours, wanted)
 
     def _ended(self, kind: str, ours: Values, theirs: Values) -> Values:
-        """What ended in one file has ended; in both, at the earlier time."""
+        """What ended in one file has ended; in both, at the earlier time. A memory that is live in one file does not
+        end by one that is nowhere any more: of a statement and its correction one stays."""
+        if theirs["status"] == LIVE and kind == "memory" and self._ended_by_nothing(ours):
+            return {"status": LIVE, "ended_at": None, "ended_by": None}
         if theirs["status"] == LIVE or theirs["ended_at"] is None:
             return {}
         if ours["status"] != LIVE and (ours["ended_at"] or "") <= theirs["ended_at"]:
@@ -134,6 +137,10 @@ class State:
         ended = {"status": theirs["status"], "ended_at": theirs["ended_at"]}
         self.endings.append((kind, ours["id"], theirs["ended_by"] or "", ended))
         return {} if kind == "memory" else ended
+
+    def _ended_by_nothing(self, memory: Values) -> bool:
+        kind, _, number = (memory["ended_by"] or "").partition(" ")
+        return kind == "memory" and number.isdigit() and not self.here("memory", "id = ?", (int(number),))
 
     def update(self, kind: str, ours: Values, wanted: Values) -> None:
         """Writes the columns that differ."""
@@ -159,12 +166,14 @@ class State:
         return new
 
     def write_endings(self) -> None:
-        """`ended_by` names a row ("memory 3"): written when all rows have their ids here. A memory that is live here
-        does not end by one that did not come: of a statement and its correction one stays."""
+        """`ended_by` names a row ("memory 3"): written when all rows have their ids here. `memory 0`, which is no row,
+        where that one did not come: the next merge has to know that it was there."""
         for kind, row, text, ended in self.endings:
             named = self.named(text)
-            if kind == "memory" and ended and text and named is None:
-                continue
+            if kind == "memory" and text and named is None:
+                if ended:
+                    continue
+                named = "memory 0"
             sets = "".join(f", {name} = ?" for name in ended)
             self.tx.execute(f"update {kind} set ended_by = ?{sets} where id = ?", (named, *ended.values(), row))
         self.endings.clear()

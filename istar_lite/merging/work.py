@@ -27,8 +27,8 @@ def bring_tombstones(state: State) -> None:
     for row in state.rows("tombstone"):
         row["namespace"] = state.ids["namespace"][row["namespace"]]
         held = state.tx.execute(
-            "select 1 from tombstone where namespace = ? and digest = ? and kind = ?",
-            (row["namespace"], row["digest"], row["kind"]),
+            "select 1 from tombstone where namespace = ? and salt = ? and digest = ? and kind = ?",
+            (row["namespace"], row["salt"], row["digest"], row["kind"]),
         ).fetchone()
         if held is None:
             fresh.append(row)
