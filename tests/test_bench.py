@@ -8,23 +8,29 @@ from pathlib import Path
 import pytest
 
 from istar_lite import Memory
-from istar_lite.bench import measures, peers, speed
+from istar_lite.bench import adds, measures, peers, room, speed
+from istar_lite.bench.ground import Setup, sentences
 from istar_lite.bench.measures import Measure
 
 
 @pytest.fixture
-def setup(tmp_path: Path) -> speed.Setup:
-    return speed.Setup(tmp_path, items=12, sizes=(30,), runs=1)
+def setup(tmp_path: Path) -> Setup:
+    return Setup(tmp_path, items=100, sizes=(30,), runs=1)
 
 
-def test_every_kind_of_row_is_added_and_counted(setup: speed.Setup) -> None:
-    measured = {one.name: one for one in speed.adds(setup)}
-    with Memory(setup.folder / "adds.db") as memory:
+def test_every_kind_of_row_is_added_and_counted(setup: Setup) -> None:
+    measured = {one.name: one for one in adds.adds(setup)}
+    with Memory(setup.folder / "adds.db", embedder=None) as memory:
         kinds = memory.stats()["kinds"]
-    assert kinds["turn"] == 24  # one by one, and in a batch
-    assert kinds["memory"] == 24
-    assert kinds["exchange"] == 6
-    assert kinds["message"] == 12 + 12 + 12  # observed, imported, and two of each exchange
+        active = memory._services.file.reader().execute("select count(*) from atom").fetchone()[0]
+    assert set(kinds) == {kind for kind in kinds if kinds[kind]}  # no kind is left out
+    assert kinds["turn"] == 100 + 100 + 2 * 100 + 100 + 20  # alone, and with atoms, episodes, a profile
+    assert active >= 2 * 100
+    assert kinds["episode"] == 4 and kinds["profile"] == 1
+    assert kinds["memory"] == 2 * 100 + 50
+    assert kinds["exchange"] == 2 * 50
+    assert kinds["message"] >= 2 * 100 + 4 * 50 + 50 + 2 * 100
+    assert kinds["item"] == 200 and kinds["file"] == 100
     assert all(one.value > 0 for one in measured.values())
     share = measured["turns, one by one, share of raw SQL"].value
     assert share == pytest.approx(
@@ -32,30 +38,54 @@ def test_every_kind_of_row_is_added_and_counted(setup: speed.Setup) -> None:
     )
 
 
-def test_a_file_of_the_asked_size_is_searched(setup: speed.Setup) -> None:
+def test_a_file_of_the_asked_size_is_searched_checked_and_copied(setup: Setup) -> None:
     measured = list(speed.searches(setup, 30))
     with Memory(setup.folder / "size-30.db") as memory:
         assert memory.stats()["kinds"]["message"] == 30
         assert memory.status().pending_vectors == 0
     assert {one.unit for one in measured} == {"rows/s", "ms", "MB"}
+    assert (setup.folder / "size-30.db.copy").exists()
+    assert all(one.value > 0 for one in measured)
 
 
-def test_the_other_calls_are_made_on_rows_that_are_there(setup: speed.Setup) -> None:
+def test_the_other_calls_are_made_on_rows_that_are_there(setup: Setup) -> None:
     names = {one.name.partition(" (")[0] for one in speed.calls(setup, 30)}
     assert {"chat.retrieve, with reinforcement", "consolidate", "snapshot", "merge", "forget by text"} <= names
 
 
-def test_room_is_counted_per_thousand_rows(tmp_path: Path) -> None:
-    measured = {one.name: one.value for one in speed.room(speed.Setup(tmp_path, items=200))}
+def test_the_slowest_imports_are_named() -> None:
+    slowest = speed.import_times(3)
+    assert len(slowest) == 3
+    assert slowest == sorted(slowest, key=lambda one: -one[1])
+
+
+def test_room_is_counted_per_row_and_by_table(tmp_path: Path) -> None:
+    measured = {one.name: one.value for one in room.room(Setup(tmp_path, items=200))}
     assert measured["1,000 messages, with vectors"] > measured["1,000 messages, words only"] >= 0
+    assert measured["a message in embedding, with vectors"] > 200
+    assert "a message in embedding, words only" not in measured
+    assert measured["a message in document_fts, words only"] > 20
+    by_table = sum(value for name, value in measured.items() if name.startswith("a message in") and "words" in name)
+    assert by_table == pytest.approx(measured["1,000 messages, words only"], rel=0.1)
+    assert measured["write-ahead log at most, somebody always reads"] > 0
 
 
-def test_ours_runs_beside_the_others(setup: speed.Setup) -> None:
+def test_a_busy_agent_grows_as_it_foretold(tmp_path: Path) -> None:
+    measured = {one.name: one for one in room.growth(Setup(tmp_path, days=4))}
+    with Memory(tmp_path / "growth.db", embedder=None) as memory:
+        assert memory.stats()["kinds"]["turn"] == 4 * 500
+        assert memory.stats()["kinds"]["episode"] == 4 * 20
+    whole, vacuumed = (measured[f"4 days of 500 turns{name}"].value for name in ("", ", vacuumed"))
+    assert vacuumed <= whole < 1.5 * vacuumed
+    assert measured["foretold after 3 days, share of what came"].value == pytest.approx(1, abs=0.15)
+
+
+def test_ours_runs_beside_the_others(setup: Setup) -> None:
     measured = list(peers.measure(setup, "istar-lite", peers.STORES["istar-lite"][1]))
     assert [one.unit for one in measured] == ["rows/s", "ms", "bytes"]
 
 
-def test_a_store_that_cannot_search_says_so_and_is_measured_by_its_adds(setup: speed.Setup) -> None:
+def test_a_store_that_cannot_search_says_so_and_is_measured_by_its_adds(setup: Setup) -> None:
     kept: list[str] = []
     keeper = peers.Store(kept.append, None, lambda: None, "it has no search")
     names = [one.name for one in peers.measure(setup, "keeper", lambda folder: keeper)]
@@ -77,5 +107,5 @@ def test_json_tells_the_machine() -> None:
 
 
 def test_the_sentences_are_the_same_every_time() -> None:
-    assert list(speed.sentences(3)) == list(speed.sentences(3))
-    assert len(set(speed.sentences(50))) == 50
+    assert list(sentences(3)) == list(sentences(3))
+    assert len(set(sentences(50))) == 50

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from istar_lite import Memory
+from istar_lite.bench.ground import QUERIES, Setup, sentences
 from istar_lite.bench.measures import Measure
-from istar_lite.bench.speed import QUERIES, Setup, sentences
 from istar_lite.database import sqlite3
 
 DIMENSION = 384

@@ -81,12 +81,12 @@ def speed(
     as_json: bool,
 ) -> int:
     """Cold start, adds, searches at size, the other calls, bytes and memory, as a Markdown table."""
-    from istar_lite.bench import measures, speed  # only who measures pays for its imports
+    from istar_lite.bench import ground, measures, speed  # only who measures pays for its imports
     from istar_lite.bench import peers as others
 
     with tempfile.TemporaryDirectory() as folder:
         clock = time.process_time if cpu else time.perf_counter
-        setup = speed.Setup(Path(folder), items, sizes or (1_000, 10_000), runs, days, clock)
+        setup = ground.Setup(Path(folder), items, sizes or (1_000, 10_000), runs, days, clock)
         measured = list(speed.run(setup))
         if peers:
             measured += others.run(setup)
