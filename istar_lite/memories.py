@@ -26,7 +26,7 @@ from istar_lite.database import insert_rows
 from istar_lite.errors import BadInput
 from istar_lite.models import EMOTIONS, MemoryItem, Ranking, Row, Source
 from istar_lite.text import digest, normalise
-from istar_lite.values import as_int, as_list, as_name, as_real, as_text
+from istar_lite.values import as_int, as_list, as_name, as_real, as_text, dump
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
@@ -149,14 +149,16 @@ def remember(services: Services, namespace: str, told: Sequence[Statement]) -> l
 
 def _write_all(tx: sqlite3.Connection, owner: int, told: Sequence[Statement], now: str) -> list[int]:
     """Stores statements in their order. What the file does not hold goes in many at once, the rest one by one."""
+    if len(told) == 1:  # nothing to compare with each other
+        return [_told_before(tx, owner, told[0]) or write(tx, owner, told[0], now)]
     marks = [digest(one.text) for one in told]
     held = _held(tx, owner, told, marks, now)
     ids: list[int] = []
-    new: list[Statement] = []
+    new: list[tuple[Statement, str]] = []
     for one, mark in zip(told, marks, strict=True):
         names: set[str | tuple[str]] = {mark} if one.key is None else {mark, (one.key,)}
         if held.isdisjoint(names):
-            new.append(one)
+            new.append((one, mark))
         else:
             ids += _insert(tx, owner, new, now)  # it may be one of these that is told again
             new = []
@@ -175,7 +177,7 @@ def _held(
         for row in tx.execute(
             "select digest from memory where namespace = ? and digest in (select value from json_each(?))"
             " and status = 'active' and (expires_at is null or expires_at > ?)",
-            (owner, json.dumps(marks), now),
+            (owner, dump(marks), now),
         )
     }
     keys = [one.key for one in told if one.key is not None]
@@ -185,7 +187,7 @@ def _held(
             for row in tx.execute(
                 "select key from memory where namespace = ?1 and key in (select value from json_each(?2)) union all"
                 " select key from memory_key where namespace = ?1 and key in (select value from json_each(?2))",
-                (owner, json.dumps(keys)),
+                (owner, dump(keys)),
             )
         }
     return held
@@ -255,17 +257,22 @@ def _told_before(tx: sqlite3.Connection, owner: int, told: Statement) -> int | N
 
 def write(tx: sqlite3.Connection, owner: int, told: Statement, now: str) -> int:
     """Stores a statement, or counts it with the live memory that says the same. Gives the memory's id."""
-    row = equal_live(tx, owner, told.text, now)
-    return _insert(tx, owner, [told], now)[0] if row is None else _tell_again(tx, owner, row, told, now)
+    mark = digest(told.text)
+    row = _live(tx, owner, mark, now)
+    return _insert(tx, owner, [(told, mark)], now)[0] if row is None else _tell_again(tx, owner, row, told, now)
 
 
 def equal_live(tx: sqlite3.Connection, owner: int, text: str, now: str) -> sqlite3.Row | None:
     """The live memory that says the same, if any; a stale one counts, since the statement now stands by itself."""
+    return _live(tx, owner, digest(text), now)
+
+
+def _live(tx: sqlite3.Connection, owner: int, mark: str, now: str) -> sqlite3.Row | None:
     _complete_digests(tx, owner)
     row: sqlite3.Row | None = tx.execute(
         "select * from memory where namespace = ? and digest = ? and status = 'active'"
         " and (expires_at is null or expires_at > ?) order by id limit 1",
-        (owner, digest(text), now),
+        (owner, mark, now),
     ).fetchone()
     return row
 
@@ -282,22 +289,24 @@ def _tell_again(tx: sqlite3.Connection, owner: int, row: sqlite3.Row, told: Stat
 def _complete_digests(tx: sqlite3.Connection, owner: int) -> None:
     """Rows written or edited by hand have no digest: no SQLite has a hash function, so no trigger makes one."""
     rows = tx.execute("select id, text from memory where namespace = ? and digest is null", (owner,)).fetchall()
-    tx.executemany("update memory set digest = ? where id = ?", ((digest(row["text"]), row["id"]) for row in rows))
+    if rows:
+        tx.executemany("update memory set digest = ? where id = ?", ((digest(row["text"]), row["id"]) for row in rows))
 
 
-def _insert(tx: sqlite3.Connection, owner: int, told: Sequence[Statement], now: str) -> list[int]:
+def _insert(tx: sqlite3.Connection, owner: int, told: Sequence[tuple[Statement, str]], now: str) -> list[int]:
+    """Writes new statements, each with its digest."""
     rows = [
         (
-            *(owner, one.key, one.text, digest(one.text), one.importance, one.emotion),
+            *(owner, one.key, one.text, mark, one.importance, one.emotion),
             *(one.occurred_at, one.expires_at, one.occurred_at, now),
         )
-        for one in told
+        for one, mark in told
     ]
     columns = (
         "namespace, key, text, digest, importance, emotion, last_mentioned_at, expires_at, occurred_at, recorded_at"
     )
     ids = insert_rows(tx, "memory", columns, rows)
-    for id, one in zip(ids, told, strict=True):
+    for id, (one, _) in zip(ids, told, strict=True):
         if one.tags:
             add_tags(tx, id, one.tags)
         if one.source is not None:
@@ -389,7 +398,7 @@ def _place(tx: sqlite3.Connection, owner: int, told: Statement, spots: Sequence[
         _move_back(tx, same, at, spots)
         mention(tx, same, told)
         return int(same["id"])
-    new = _insert(tx, owner, [told], now)[0]
+    new = _insert(tx, owner, [(told, digest(told.text))], now)[0]
     for before, after in spots:
         for row in before:
             _close(tx, int(row["id"]), at, new)
@@ -590,7 +599,7 @@ def items(connection: sqlite3.Connection, ids: Sequence[int]) -> list[MemoryItem
     rows = connection.execute(
         "select memory.*, (select json_group_array(tag) from tag where kind = 'memory' and row = memory.id) as tags"
         " from json_each(?) as wanted cross join memory on memory.id = wanted.value",
-        (json.dumps(sorted(set(ids))),),
+        (dump(sorted(set(ids))),),
     )
     for row in rows:
         known[row["id"]] = item(row)

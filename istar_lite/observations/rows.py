@@ -49,15 +49,18 @@ def as_spoken(row: sqlite3.Row) -> Spoken:
 
 def as_message(spoken: Spoken) -> Message:
     """A message as hosts see it."""
-    return Message(
-        id=spoken.id,
-        role=spoken.role,
-        content=spoken.content,
-        speaker=spoken.speaker,
-        parts=spoken.parts,
-        position=spoken.position,
-        tokens=spoken.tokens,
-        occurred_at=from_text(spoken.occurred_at),
+    return Message.of_ours(
+        {
+            "id": spoken.id,
+            "role": spoken.role,
+            "content": spoken.content,
+            "speaker": spoken.speaker,
+            "parts": spoken.parts,
+            "position": spoken.position,
+            "tokens": spoken.tokens,
+            "external_id": None,  # of what was imported; the layer does not read it
+            "occurred_at": from_text(spoken.occurred_at),
+        }
     )
 
 

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from istar_lite import places, tasks
@@ -40,13 +41,7 @@ class Watch:
     def ensure(self, tx: sqlite3.Connection) -> int:
         """Id of the session, made if it is new; it keeps the budgets, so that `work()` in any process knows them."""
         session = places.ensure_session(tx, self.namespace, self.session, "conversation", self.services.now())
-        budgets = self.budgets
-        kept = {
-            "context_window": budgets.window,
-            "utility_window": budgets.utility,
-            "config": budgets.config.to_dict(),
-        }
-        places.set_setting(tx, SETTING, json.dumps(kept), session=session)
+        places.set_setting(tx, SETTING, _as_json(self.budgets), session=session)
         return session
 
     def tell(self, event: Event) -> None:
@@ -56,6 +51,17 @@ class Watch:
         for watcher in watchers:
             for handler in watcher.handlers(type(event)):
                 call_handler(handler, event)
+
+
+@lru_cache(maxsize=16)  # every message that is added asks for it
+def _as_json(budgets: Budgets) -> str:
+    return json.dumps(
+        {
+            "context_window": budgets.window,
+            "utility_window": budgets.utility,
+            "config": budgets.config.to_dict(),
+        }
+    )
 
 
 def call_handler(handler: Callable[[Any], object], event: Event) -> None:
