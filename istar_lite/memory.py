@@ -26,25 +26,6 @@ from istar_lite.embedding import Embedding
 from istar_lite.errors import IstarError
 from istar_lite.later import Later
 from istar_lite.llm import Flow, as_llm
-from istar_lite.models import (
-    AtomExtractor,
-    Budget,
-    ContextBlock,
-    Difference,
-    EpisodeClassifier,
-    Exported,
-    Forgotten,
-    Imported,
-    MemoryItem,
-    Merged,
-    Notes,
-    ObservationConfig,
-    Page,
-    Results,
-    RetroClassifier,
-    Row,
-    StoreStatus,
-)
 from istar_lite.running import arun_flow, in_thread, run_flow
 from istar_lite.services import OnError, Services, check_choices
 from istar_lite.values import as_int, as_name
@@ -68,6 +49,7 @@ if TYPE_CHECKING:
         items,
         memories,
         merging,
+        models,
         observations,
         packing,
         profiles,
@@ -80,11 +62,31 @@ if TYPE_CHECKING:
     from istar_lite.chat import Chat
     from istar_lite.files import Files
     from istar_lite.items import Items
+    from istar_lite.models import (
+        AtomExtractor,
+        Budget,
+        ContextBlock,
+        Difference,
+        EpisodeClassifier,
+        Exported,
+        Forgotten,
+        Imported,
+        MemoryItem,
+        Merged,
+        Notes,
+        ObservationConfig,
+        Page,
+        Results,
+        RetroClassifier,
+        Row,
+        StoreStatus,
+    )
     from istar_lite.observations import ObservationalMemory
     from istar_lite.observations.observational import BackgroundKind
     from istar_lite.transcripts import Transcript
 else:
-    # A search needs none of these: they are imported by the first call that goes to them (see later.py).
+    # Opening a file needs none of these: they are imported by the first call that goes to them (see later.py); models,
+    # and with them pydantic (35 ms), by the first result.
     agent = Later("istar_lite.agent")
     atoms = Later("istar_lite.atoms")
     browse = Later("istar_lite.browse")
@@ -100,6 +102,7 @@ else:
     items = Later("istar_lite.items")
     memories = Later("istar_lite.memories")
     merging = Later("istar_lite.merging")
+    models = Later("istar_lite.models")
     observations = Later("istar_lite.observations")
     packing = Later("istar_lite.packing")
     profiles = Later("istar_lite.profiles")
@@ -318,7 +321,7 @@ class Memory:
             self._services.embedding.settle(self._services)
         counts = tasks.summary(file.reader(), self.namespace)
         counts["last_error"] = counts["last_error"] or self._services.embedding.last_error
-        return StoreStatus(
+        return models.StoreStatus(
             pending_vectors=self._services.embedding.pending(
                 file.reader(), places.find_namespace(file.reader(), self.namespace)
             ),
@@ -681,9 +684,9 @@ class Memory:
         """Another store of ours comes in whole, by the rules of merge."""
         if dry_run:
             new = Counter(each.kind for each in self.diff(source) if each.where == "there")
-            return Imported(messages=new["message"], memories=new["memory"])
+            return models.Imported(messages=new["message"], memories=new["memory"])
         merged = self.merge(source, on_progress)
-        return Imported(
+        return models.Imported(
             messages=merged.added.get("message", 0),
             memories=merged.added.get("memory", 0),
             skipped=merged.met.get("message", 0) + merged.met.get("memory", 0),

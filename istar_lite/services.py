@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from istar_lite.clock import YEAR_9999, Clock, epoch_to_text, format_time, parse_time
 from istar_lite.database import File
 from istar_lite.errors import BadInput
-from istar_lite.models import Budget
 from istar_lite.text import estimate_tokens, is_blank
 from istar_lite.values import as_real, as_tags, as_text
 
 if TYPE_CHECKING:
     from istar_lite.embedding import Embedding
     from istar_lite.llm import LLM
+    from istar_lite.models import Budget
     from istar_lite.recall.loading import Scopes
 
 OnError = Literal["keep", "raise"]
@@ -31,8 +31,11 @@ def check_choices(*, on_error: object, llm_timeout: object, budget: object, **fu
         raise BadInput("on_error", f"{on_error!r} is neither 'keep' nor 'raise'")
     if llm_timeout is not None:
         as_real(llm_timeout, "llm_timeout", low=0.0)
-    if budget is not None and not isinstance(budget, Budget):
-        raise BadInput("budget", f"{type(budget).__name__} is no Budget")
+    if budget is not None:
+        from istar_lite.models import Budget  # who opens a file without one does not pay for pydantic's import
+
+        if not isinstance(budget, Budget):
+            raise BadInput("budget", f"{type(budget).__name__} is no Budget")
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise BadInput(name, f"{type(function).__name__} cannot be called")
@@ -83,6 +86,8 @@ class Services:
     def stored_tags(self, tags: object) -> tuple[str, ...]:
         """Tags as they may be stored, and so as they are asked for: checked, cleaned, redacted, each once. One that a
         redaction leaves blank says nothing any more and is left out."""
+        if type(tags) is tuple and not tags:  # none were given
+            return ()
         stored = (self.stored_text(tag, "tags") for tag in as_tags(tags))
         return tuple(dict.fromkeys(tag for tag in stored if not is_blank(tag)))
 

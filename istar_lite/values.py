@@ -18,15 +18,20 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
-
-import pydantic_core
-from pydantic import BaseModel
 
 from istar_lite.clock import to_text
 from istar_lite.errors import BadInput
+from istar_lite.later import Later
 from istar_lite.text import clean, is_blank
+
+if TYPE_CHECKING:
+    import pydantic
+    import pydantic_core
+else:
+    pydantic = Later("pydantic")
+    pydantic_core = Later("pydantic_core")
 
 INTEGER_LIMIT = 2**63
 MILLIARD = 10**9
@@ -133,7 +138,7 @@ def _plain_container(value: object, field: str, inside: tuple[int, ...]) -> Any:
         return _plain_mapping(value, field, inside)
     if type(value) is list:
         return _plain_items(value, field, inside)
-    if isinstance(value, BaseModel):
+    if isinstance(value, pydantic.BaseModel):
         value = {name: getattr(value, name) for name in type(value).model_fields}
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}

@@ -193,7 +193,10 @@ print(*(name for name in {names} if name in sys.modules and name not in before))
     assert (done.stderr, done.stdout.strip()) == ("", "")
 
 
-HEAVY = ("sqlite_utils", "numpy", "fastembed", "onnxruntime", "tokenizers", "sqlite_vec", "click", "mcp", "datasette")
+HEAVY = (
+    *("sqlite_utils", "numpy", "pydantic", "pydantic_core", "fastembed", "onnxruntime", "tokenizers", "sqlite_vec"),
+    *("click", "mcp", "datasette"),
+)
 
 
 @pytest.mark.parametrize("use", ["import istar_lite", "import istar_lite; istar_lite.Memory('x.db').close()"])

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from istar_lite.models import Results
-
 if TYPE_CHECKING:
+    from istar_lite.models import Results
     from istar_lite.recall.request import Request
     from istar_lite.services import Services
 

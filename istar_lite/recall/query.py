@@ -47,18 +47,16 @@ _MONTH_OF = (
 )
 _MONTH = "|".join(sorted(_MONTH_OF, key=len, reverse=True))
 _LONG_MONTH = "|".join(name for name in _MONTHS if name not in ("may", "march"))  # verbs, unless a preposition leads
-_DATES = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"\b(?P<year>\d{4})-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2}))?\b",
-        rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH})\b\.?(?:,?\s*(?P<year>\d{{4}}))?",
-        rf"\b(?P<month>{_MONTH})\b\.?\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b(?!\d)(?:,?\s*(?P<year>\d{{4}}))?",
-        rf"\b(?P<month>{_MONTH})\b\.?,?\s*(?:of\s+)?(?P<year>\d{{4}})\b",
-        rf"\b(?:in|of|during|by|since|until|early|late|mid|last|this)\s+(?P<month>{_MONTH})\b",
-        rf"\b(?P<month>{_LONG_MONTH})\b",
-        r"\b(?P<year>(?:19|20)\d\d)\b",
-    )
+_DATES = (
+    r"\b(?P<year>\d{4})-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2}))?\b",
+    rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH})\b\.?(?:,?\s*(?P<year>\d{{4}}))?",
+    rf"\b(?P<month>{_MONTH})\b\.?\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b(?!\d)(?:,?\s*(?P<year>\d{{4}}))?",
+    rf"\b(?P<month>{_MONTH})\b\.?,?\s*(?:of\s+)?(?P<year>\d{{4}})\b",
+    rf"\b(?:in|of|during|by|since|until|early|late|mid|last|this)\s+(?P<month>{_MONTH})\b",
+    rf"\b(?P<month>{_LONG_MONTH})\b",
+    r"\b(?P<year>(?:19|20)\d\d)\b",
 )
+_MAY_DATE = re.compile(r"\d|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec", re.IGNORECASE)  # what all of them hold
 _ASKS_TIME = re.compile(
     r"\b(?:when|(?:what|which) (?:day|date|month|year|time|weekend|week)|how long|how often"
     r"|how many (?:days|weeks|months|years)|since when)\b",
@@ -203,9 +201,11 @@ def _named(words: list[str], participants: Iterable[str]) -> tuple[frozenset[str
 
 def _dates(text: str) -> tuple[Date, ...]:
     """Dates in the text, the more precise forms first; a stretch is read once."""
+    if not _MAY_DATE.search(text):
+        return ()
     found: list[Date] = []
     taken: list[tuple[int, int]] = []
-    for pattern in _DATES:
+    for pattern in _date_patterns():
         for match in pattern.finditer(text):
             if any(match.start() < end and start < match.end() for start, end in taken):
                 continue
@@ -214,6 +214,12 @@ def _dates(text: str) -> tuple[Date, ...]:
                 found.append(date)
                 taken.append(match.span())
     return tuple(found)
+
+
+@cache
+def _date_patterns() -> tuple[re.Pattern[str], ...]:
+    """Made when a text first holds what may be a date: that takes as long as three searches."""
+    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in _DATES)
 
 
 def _date(parts: dict[str, str | None]) -> Date | None:
