@@ -413,6 +413,13 @@ def test_memories_of_mem0_come_in_with_date_and_tags(memory: Memory, tmp_path: P
     assert "another text" in memory.import_conversation(rows).errors[0][1]
 
 
+def test_one_broken_statement_does_not_keep_the_others_of_its_batch_out(memory: Memory) -> None:
+    texts = ["likes tea", " ", "has a cat", "likes TEA."]
+    done = memory.import_conversation([{"id": str(at), "memory": text} for at, text in enumerate(texts)])
+    assert (done.memories, [number for number, _ in done.errors]) == (3, [2])
+    assert [(row.text, row.mention_count) for row in memory.list("memory")] == [("likes tea", 2), ("has a cat", 1)]
+
+
 def test_a_graph_of_the_mcp_server_memory_becomes_statements(memory: Memory, tmp_path: Path) -> None:
     source = write_lines(
         tmp_path / "memory.jsonl",

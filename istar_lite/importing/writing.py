@@ -95,6 +95,7 @@ class Writer:
     _sessions: dict[tuple[str, str | None], _Session] = field(default_factory=dict)
     _labels: dict[str, str] = field(default_factory=dict)
     _keys_met: set[str] = field(default_factory=set)
+    _told: list[Fact] = field(default_factory=list)  # statements to be brought in with the batch
     _counted: set[int] = field(default_factory=set)  # sessions counted in this batch
     _ids_met: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
@@ -112,6 +113,7 @@ class Writer:
             for item in items:
                 if isinstance(item, Fact):
                     self._keep(connection, item)
+            self._tell()
         self.messages += len(fresh)
 
     @contextlib.contextmanager
@@ -278,6 +280,8 @@ class Writer:
 
     def _keep(self, connection: sqlite3.Connection, fact: Fact) -> None:
         """One statement of another store; known by its key, so that importing it again does not count it again."""
+        if fact.key in self._keys_met:
+            self._tell()  # so that it is compared with the one before it
         known = connection.execute(_KEYED, {"namespace": self.namespace, "key": fact.key}).fetchone()
         owner = places.find_namespace(connection, self.namespace)
         if known is not None or fact.key in self._keys_met:
@@ -289,19 +293,32 @@ class Writer:
             self.forgotten += 1
         else:
             self._keys_met.add(fact.key)
-            self._remember(fact)
+            self._told.append(fact)
 
-    def _remember(self, fact: Fact) -> None:
-        told = {"text": fact.text, "key": fact.key, "tags": fact.tags, "occurred_at": as_instant(fact.occurred_at)}
+    def _tell(self) -> None:
+        """Brings in the statements met so far, in the batch's transaction."""
+        told, self._told = self._told, []
         try:
-            if self.dry:
+            self._remember(told)
+        except BadInput:  # nothing was written: all are checked first; now each by itself
+            for fact in told:
+                try:
+                    self._remember([fact])
+                except BadInput as error:
+                    self.errors.append((fact.number, error.problem))
+
+    def _remember(self, told: Sequence[Fact]) -> None:
+        if self.dry:
+            for fact in told:
                 self.services.stored_text(fact.text, "text")
-            else:
-                self.remember([told])  # it joins the batch's transaction
-        except BadInput as error:
-            self.errors.append((fact.number, error.problem))
-        else:
-            self.memories += 1
+        elif told:
+            self.remember(
+                [
+                    {"text": one.text, "key": one.key, "tags": one.tags, "occurred_at": as_instant(one.occurred_at)}
+                    for one in told
+                ]
+            )
+        self.memories += len(told)
 
     def _row(self, message: _Message, session: int, position: int) -> tuple[Any, ...]:
         return (
