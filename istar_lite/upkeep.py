@@ -31,8 +31,11 @@ _log = logging.getLogger("istar_lite")
 
 MERGED_PAGES = 100  # of the full-text index, written by one step: some 10 ms
 PAUSE = 0.005  # seconds between two steps
-AT_WORK, AT_CLOSE = 5_000, 12  # steps at most
+AT_WORK, AT_CLOSE = 5_000, 12  # steps of a merge at most; the others are few
 PARTS = 4  # of the full-text index that are left alone: each is looked at by every search
+# Pages of the index from which on it is merged (some 40,000 messages). A merge leaves as much room free as the index
+# takes, for the rows that come next: of a small file that is a tenth, for searches that are fast in any case.
+FEWEST_PAGES = 1_000
 # The index is merged into one part when the small ones together are at least a quarter of the largest, so that a page
 # is written some ten times while the index grows a thousandfold, however often this is called.
 SHARE = 4
@@ -42,15 +45,15 @@ FEWEST = 1_000  # search rows that are worth analysing
 
 
 def tend(file: File, most: int, *, pause: Callable[[float], object] = time.sleep) -> Counter[str]:
-    """Does what is due, `most` steps at most, and counts the steps by name: "merge", "analyse". It ends early when
-    anybody else is writing. Read-only files are left alone."""
+    """Does what is due, `most` steps of a merge at most, and counts the steps by name: "merge", "analyse". It ends
+    early when anybody else is writing. Read-only files are left alone."""
     done: Counter[str] = Counter()
     if file.read_only:
         return done
     try:
         for name in _steps(file):
             done[name] += 1
-            if done.total() >= most:
+            if done["merge"] >= most:
                 break
             pause(PAUSE)
     except Busy:  # whoever writes goes first; the rest waits for the next call
@@ -69,8 +72,8 @@ def empty_log(file: File) -> None:
 
 
 def _steps(file: File) -> Iterator[str]:
-    yield from _merging(file)
     yield from _analysing(file)
+    yield from _merging(file)
 
 
 # --- the full-text index --------------------------------------------------------------------------------------
@@ -84,7 +87,10 @@ class _Parts:
     merging: bool
 
     def are_due(self) -> bool:
-        return len(self.pages) > PARTS and SHARE * (sum(self.pages) - max(self.pages)) >= max(self.pages)
+        total = sum(self.pages)
+        return (
+            total >= FEWEST_PAGES and len(self.pages) > PARTS and SHARE * (total - max(self.pages)) >= max(self.pages)
+        )
 
 
 def _merging(file: File) -> Iterator[str]:
@@ -145,7 +151,8 @@ def _analysing(file: File) -> Iterator[str]:
     values of rows are kept (`sqlite_stat4`), only counts: what is forgotten must not live on there."""
     if not _has_grown(file):
         return
-    for table in base_tables():
+    # Last the table by which we tell next time that all are done.
+    for table in sorted(base_tables(), key=lambda name: name == "document"):
         if file.glance(f"select 1 from {table} limit 1") is None:
             continue
         with file.spare_write() as tx:

@@ -36,6 +36,11 @@ def parts(file: File) -> upkeep._Parts:
     return found
 
 
+@pytest.fixture(autouse=True)
+def small_indexes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "FEWEST_PAGES", 1)
+
+
 @pytest.fixture
 def filled(path: Path, clock: FixedClock, monkeypatch: pytest.MonkeyPatch) -> Path:
     """1,200 memories in many parts of the index, not analysed."""
@@ -149,6 +154,16 @@ def test_an_index_is_not_written_anew_for_each_small_part(path: Path, monkeypatc
     assert sum(step > 0 for step in steps) < 20  # each time would be 30
 
 
+def test_a_small_index_is_not_merged_since_that_would_leave_a_tenth_of_the_file_free(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "FEWEST_PAGES", 1_000)
+    with Memory(filled, embedder=None) as memory:
+        memory.work()
+        assert len(parts(memory._services.file).pages) > upkeep.PARTS
+        assert memory.stats()["free"] < filled.stat().st_size / 100
+
+
 def test_read_only_files_are_left_alone(filled: Path) -> None:
     before = filled.read_bytes()
     with Memory(filled, embedder=None, read_only=True) as memory:
@@ -204,6 +219,17 @@ def test_statistics_are_renewed_when_the_file_has_grown_tenfold(filled: Path, mo
         assert upkeep.tend(file, 100, pause=lambda _: None)["analyse"] > 0
         rows = dict(file.reader().execute("select idx, stat from sqlite_stat1 where tbl = 'document'").fetchall())
         assert rows["sqlite_autoindex_document_1"].startswith("12700 ")
+
+
+def test_statistics_that_were_cut_off_are_made_again(filled: Path) -> None:
+    with Memory(filled, embedder=None) as memory:
+        file = memory._services.file
+        steps = upkeep._analysing(file)
+        assert next(steps) == "analyse"
+        steps.close()
+        analysed(filled, memory)
+        tables = {row[0] for row in file.reader().execute("select tbl from sqlite_stat1")}
+        assert {"document", "memory", "namespace"} <= tables
 
 
 def test_small_files_are_not_analysed(path: Path) -> None:
