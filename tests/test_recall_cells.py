@@ -179,3 +179,18 @@ def test_k_means_parts_what_lies_apart() -> None:
     assert np.allclose(np.linalg.norm(centres, axis=1), 1, atol=1e-5)
     assert len(cells.k_means(units[:0], 4)) == 0
     assert wide.LISTED > wide.BY_WORDS
+
+
+def test_a_large_import_or_merge_ends_with_its_cells_made(
+    tmp_path: Path, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "LEAST", 1000)
+    said = [{"role": "user", "content": text} for text in texts(1100)]
+    with Memory(tmp_path / "large.db", clock=clock) as memory:
+        memory.import_conversation(said[:900], session="s")
+        assert members(memory) == 0
+        memory.import_conversation(said, session="s")
+        assert members(memory) == 1100
+    with Memory(tmp_path / "other.db", clock=clock) as other:
+        other.merge(tmp_path / "large.db")
+        assert members(other) == 1100
