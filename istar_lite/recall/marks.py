@@ -22,7 +22,7 @@ _WHEN = """yesterday today tonight tomorrow ago recently since just weekend week
 _TIME_WORDS = frozenset(_WHEN.split())
 _UNIT = "day days week weeks month months year years morning evening summer winter spring fall autumn past"
 _UNITS = frozenset(_UNIT.split())
-_YEAR = re.compile(r"(?<![^\W_])\d{4}(?![^\W_])")
+_FOUR_DIGITS = re.compile(r"\d{4}")
 _TIME_PHRASE = re.compile(
     r"\b(?:(?:next|this) (?:week|month|year|morning|evening|summer|winter|spring|fall|autumn|past)"
     r"|the other day|\w+ (?:day|week|month|year)s? (?:back|later|now|old)|for \w+ (?:day|week|month|year)s?)\b"
@@ -58,6 +58,8 @@ def _names(text: str, names: Collection[str]) -> bool:
 
 def _says_when(text: str) -> bool:
     words = set(_LOWER.findall(text))
-    if not words.isdisjoint(_TIME_WORDS) or _YEAR.search(text) is not None:
+    if not words.isdisjoint(_TIME_WORDS):
+        return True
+    if _FOUR_DIGITS.search(text) is not None and any(len(word) == 4 and word.isdigit() for word in words):
         return True
     return not words.isdisjoint(_UNITS) and _TIME_PHRASE.search(text) is not None
