@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from istar_lite.text import digest
 
@@ -54,9 +54,17 @@ def add(tx: sqlite3.Connection, namespace: int, texts: Iterable[tuple[str, str]]
     )
 
 
+class Found(NamedTuple):
+    """A tombstone of a text."""
+
+    kind: str
+    salt: bytes
+    digest: str
+
+
 def is_forgotten(connection: sqlite3.Connection, namespace: int, text: str, kind: str | None = None) -> bool:
     """Whether `text` was forgotten in the namespace: as a row of `kind`, or (None) as a row of any kind."""
-    return bool(_found(connection, namespace, text, kind))
+    return bool(of(connection, namespace, text, kind))
 
 
 def any_in(connection: sqlite3.Connection, namespace: int) -> bool:
@@ -67,19 +75,21 @@ def any_in(connection: sqlite3.Connection, namespace: int) -> bool:
 
 def lift(tx: sqlite3.Connection, namespace: int, text: str) -> None:
     """The host itself tells the text again, as `remember` does: from now on it may be learnt again too."""
-    for salt, value in _found(tx, namespace, text, None):
-        tx.execute("delete from tombstone where namespace = ? and salt = ? and digest = ?", (namespace, salt, value))
+    tx.executemany(
+        "delete from tombstone where namespace = ? and kind = ? and salt = ? and digest = ?",
+        [(namespace, *found) for found in of(tx, namespace, text)],
+    )
 
 
-def _found(connection: sqlite3.Connection, namespace: int, text: str, kind: str | None) -> list[tuple[bytes, str]]:
-    """Salt and digest of each tombstone of the text."""
-    digests = [(salt, digest(text, salt)) for (salt,) in connection.execute(_SALTS, (namespace,)).fetchall()]
+def of(connection: sqlite3.Connection, namespace: int, text: str, kind: str | None = None) -> list[Found]:
+    """The tombstones of a text, of one kind or of all."""
+    salts = connection.execute(_SALTS, (namespace,)).fetchall()
     return [
-        (salt, value)
-        for salt, value in digests
-        if connection.execute(
-            "select 1 from tombstone where namespace = ?1 and salt = ?2 and digest = ?3 and (?4 is null or kind = ?4)"
-            " limit 1",
+        Found(row[0], bytes(salt), value)
+        for salt, value in [(salt, digest(text, salt)) for (salt,) in salts]
+        for row in connection.execute(
+            "select kind from tombstone where namespace = ?1 and salt = ?2 and digest = ?3"
+            " and kind = coalesce(?4, kind)",
             (namespace, salt, value, kind),
-        ).fetchone()
+        ).fetchall()
     ]

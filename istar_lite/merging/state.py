@@ -61,6 +61,7 @@ class State:
     removed: int = 0
     renamed: list[tuple[str, str]] = field(default_factory=list)
     endings: list[tuple[str, int, str, Values]] = field(default_factory=list)
+    told_again: set[tuple[Any, ...]] = field(default_factory=set)  # tombstones of the other file
     _tombstoned: dict[int, bool] = field(default_factory=dict)
 
     def rows(self, table: str, condition: str = "1", values: Iterable[Any] = ()) -> list[Values]:
@@ -84,13 +85,15 @@ class State:
         return row
 
     def is_forgotten(self, namespace: int, kind: str, text: str) -> bool:
-        """Whether this file forgot the text (told as a memory: whatever it was then)."""
+        """Whether this file forgot the text (told as a memory: whatever it was then). The other file's own tombstones
+        say nothing: what it holds beside them was told there after it was forgotten."""
         known = self._tombstoned.get(namespace)
         if known is None:
-            row = self.tx.execute("select 1 from tombstone where namespace = ? limit 1", (namespace,)).fetchone()
-            known = self._tombstoned[namespace] = row is not None
-        wanted = None if kind == "memory" else kind
-        return known and tombstones.is_forgotten(self.tx, namespace, text, wanted)
+            known = self._tombstoned[namespace] = tombstones.any_in(self.tx, namespace)
+        if not known:
+            return False
+        found = tombstones.of(self.tx, namespace, text, None if kind == "memory" else kind)
+        return any((namespace, *one) not in self.told_again for one in found)
 
     def bring(
         self,

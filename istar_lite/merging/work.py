@@ -26,6 +26,7 @@ def bring_tombstones(state: State) -> None:
     fresh = []
     for row in state.rows("tombstone"):
         row["namespace"] = state.ids["namespace"][row["namespace"]]
+        state.told_again.add((row["namespace"], row["kind"], bytes(row["salt"]), row["digest"]))
         held = state.tx.execute(
             "select 1 from tombstone where namespace = ? and salt = ? and digest = ? and kind = ?",
             (row["namespace"], row["salt"], row["digest"], row["kind"]),
