@@ -30,7 +30,7 @@ NOW = "2026-01-02T03:04:05.678Z"
 
 
 def sentences(count: int, *, words: int = 20, seed: int = SEED) -> Iterator[str]:
-    """Made-up sentences of about 145 characters, all different."""
+    """Made-up sentences of about 160 characters (turns of real conversations have 125), all different."""
     chance = random.Random(seed)
     for at in range(count):
         yield f"Note {at}: " + " ".join(chance.choices(WORDS, k=words))
