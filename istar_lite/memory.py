@@ -288,7 +288,7 @@ class Memory:
         has forgotten is forgotten. Vectors come along where both files use the same model. Own settings hold.
         Raises `BadInput` when there is no such file or it is this one, `FileTooNew`, `FileDamaged`, `Busy`."""
         result = merging.merge(self._services, other, on_progress=on_progress)
-        self._settle_bulk()
+        self._services.embedding.settle(self._services)
         return result
 
     def diff(self, other: str | os.PathLike[str]) -> tuple[Difference, ...]:
@@ -675,14 +675,8 @@ class Memory:
             on_progress=on_progress,
         )
         if not dry_run:
-            self._settle_bulk(on_progress)
+            self._services.embedding.settle(self._services, on_progress=on_progress)
         return done
-
-    def _settle_bulk(self, on_progress: Callable[[int, int], None] | None = None) -> None:
-        """After many rows at once: their vectors, and the cells of a namespace that has become large, so that the
-        first search need not wait for them. No model is asked."""
-        self._services.embedding.settle(self._services, on_progress=on_progress)
-        recall.tend(self._services)
 
     def _import_ours(
         self, source: str | os.PathLike[str], dry_run: bool, on_progress: Callable[[int, int], None] | None

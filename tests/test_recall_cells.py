@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import Shell
 
 from istar_lite import Memory
 from istar_lite.recall import cells, wide
@@ -181,16 +183,16 @@ def test_k_means_parts_what_lies_apart() -> None:
     assert wide.LISTED > wide.BY_WORDS
 
 
-def test_a_large_import_or_merge_ends_with_its_cells_made(
-    tmp_path: Path, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+def test_a_large_import_or_merge_at_the_command_line_ends_with_its_cells_made(
+    tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cells, "LEAST", 1000)
-    said = [{"role": "user", "content": text} for text in texts(1100)]
-    with Memory(tmp_path / "large.db", clock=clock) as memory:
-        memory.import_conversation(said[:900], session="s")
-        assert members(memory) == 0
-        memory.import_conversation(said, session="s")
+    source = tmp_path / "said.jsonl"
+    source.write_text("\n".join(json.dumps({"role": "user", "content": text}) for text in texts(1100)))
+    shell("import", tmp_path / "large.db", source)
+    with Memory(tmp_path / "large.db") as memory, Memory(tmp_path / "other.db") as other:
         assert members(memory) == 1100
-    with Memory(tmp_path / "other.db", clock=clock) as other:
-        other.merge(tmp_path / "large.db")
+        assert members(other) == 0
+    shell("merge", tmp_path / "other.db", tmp_path / "large.db")
+    with Memory(tmp_path / "other.db") as other:
         assert members(other) == 1100

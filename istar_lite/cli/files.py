@@ -111,6 +111,7 @@ def merge(file: Path, namespace: str, as_json: bool, other: Path, dry_run: bool)
         return _print_differences(file, namespace, other, as_json)
     with writing(file, namespace) as memory, progress("merging") as on_progress:
         done = memory.merge(other, on_progress)
+        memory.work(limit=0)  # as after an import
     if as_json:
         print_json({**done.to_dict(), "total": done.total})
         return 0

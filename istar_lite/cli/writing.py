@@ -44,6 +44,8 @@ def import_(
         done = memory.import_conversation(
             source, format=format_name, session=session, dry_run=dry_run, on_progress=on_progress
         )
+        if not dry_run:
+            memory.work(limit=0)  # nothing for a model, only the upkeep: the cells of what has become large
     if as_json:
         print_json({**done.to_dict(), "dry_run": dry_run})
         return NOTHING if done.errors else 0
