@@ -14,16 +14,17 @@ Progress = Callable[[int, int], None]
 STEPS = 1_000  # of SQLite between two looks
 PAGES = "pages"  # the first stretch of SQLite's own check, in which it counts each page as a step
 # Each stretch of a check: microseconds, and thousands of SQLite's steps, for a thousand search rows; as measured at a
-# million. They need not be right, only not far off: a stretch that is through is through, however far it seemed.
+# million, with the file in memory (else the pages take five times as long). They need not be right, only not far off:
+# a stretch that is through is through, however far it seemed.
 STRETCHES = {
-    PAGES: (7_000, 0.3),
-    "file": (9_000, 150),
-    "references": (500, 25),
-    "search rows": (1_100, 63),
-    "spaced text": (600, 16),
-    "vectors": (400, 28),
-    "digests": (200, 1),
-    "times": (600, 11),
+    PAGES: (1_500, 0.3),
+    "file": (6_200, 150),
+    "references": (2_800, 25),
+    "search rows": (1_300, 63),
+    "spaced text": (300, 11),
+    "vectors": (450, 28),
+    "digests": (100, 1),
+    "times": (500, 11),
     "full text": (3_200, 20),
 }
 
