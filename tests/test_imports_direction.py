@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "istar_lite"
 
 # Each part of the package (a module or a folder) and where it stands.
 RANKS = (
-    ("leaves", "later errors text clock values notebook frames models answers prompts replies"),
+    ("leaves", "later errors text clock values notebook frames records models answers prompts replies"),
     ("below", "driver migrations database clients llm running embedders embedding places tasks services trail"),
     ("below", "tombstones browse plain_sql checking exporting sealing runs own_text clustering extractors"),
     ("below", "pages room upkeep effort"),

@@ -12,13 +12,13 @@ import numpy as np
 
 from istar_lite import places
 from istar_lite.clock import epoch, from_text
-from istar_lite.models import Hit, Results, Source
 from istar_lite.recall import cells, explain, floor, signals, vectors, wide, words
 from istar_lite.recall.loading import Place, Scopes
 from istar_lite.recall.marks import read_marks
 from istar_lite.recall.query import Query, Term, read_query
 from istar_lite.recall.request import STATUSES, Request
 from istar_lite.recall.scope import Flags, Floats, Ints, Scope, any_of
+from istar_lite.records import Hit, Results, Source
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3

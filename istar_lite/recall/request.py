@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from istar_lite.clock import to_text
 from istar_lite.errors import BadInput
-from istar_lite.models import KINDS, Status
+from istar_lite.records import KINDS, Status
 from istar_lite.values import as_int, as_name, as_real, as_tags
 
 if TYPE_CHECKING:
