@@ -24,7 +24,6 @@ from istar_lite.migrations import wal_path
 
 if TYPE_CHECKING:
     from istar_lite.database import File
-    from istar_lite.driver import sqlite3
 
 LOOKED_AT = 400  # leaves of one tree that are read for overflow; of a tree with no more of them, all
 LOCK_BYTE = 2**30  # the page that holds it is never used
@@ -65,11 +64,12 @@ def layout(file: File) -> Layout:
             (row[0], row[1], row[2])
             for row in connection.execute("select name, tbl_name, rootpage from sqlite_master where rootpage > 0")
         ]
-        size, pages, free, vacuuming = (
-            int(connection.execute(f"pragma {name}").fetchone()[0])
-            for name in ("page_size", "page_count", "freelist_count", "auto_vacuum")
+        size, vacuuming = (
+            int(connection.execute(f"pragma {name}").fetchone()[0]) for name in ("page_size", "auto_vacuum")
         )
-        with _pages(connection, file.path, size) as get:
+        with _pages(file.path, size) as get:
+            # Not by pragma: somebody may have written between the beginning of our transaction and the look at the log.
+            pages, free = (int(struct.unpack_from(">I", get(1), at)[0]) for at in (28, 36))
             walks = [_Walk(get, size, name, owner, root) for name, owner, root in roots]
             other = _unowned(get, size, pages, bool(vacuuming))
             spare = pages - free - other - sum(walk.tree.pages for walk in walks)
@@ -211,11 +211,10 @@ def _with_overflow(walks: Sequence[_Walk], spare: int) -> tuple[list[Tree], bool
 
 
 @contextlib.contextmanager
-def _pages(connection: sqlite3.Connection, path: Path, size: int) -> Iterator[Callable[[int], bytes]]:
-    """Reads pages as the open transaction of `connection` (or one that began since) sees them.
+def _pages(path: Path, size: int) -> Iterator[Callable[[int], bytes]]:
+    """Reads pages as a transaction that began just now would see them: those that still lie in the log are read there.
 
-    That transaction keeps everybody from copying later pages into the file. Pages that still lie in the log are read
-    there.
+    The caller has a read transaction open, which keeps everybody from copying later pages into the file.
     """
     with contextlib.ExitStack() as stack, _as_unreadable(path):
         read = stack.enter_context(_file_bytes(path))

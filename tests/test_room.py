@@ -6,6 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -284,3 +285,34 @@ def test_pages_that_lead_nowhere_are_told_and_not_followed(path: Path) -> None:
         handle.write(bytes([0x0F, 0xF0]))  # the first child's place: into the middle of something
     with Memory(path, read_only=True, embedder=None) as memory, pytest.raises(pages.Unreadable):
         pages.layout(memory._services.file)
+
+
+def test_pages_are_counted_while_others_write(path: Path) -> None:
+    with Memory(path, embedder=None) as memory:
+        memory.remember_many([f"fact {number} about the harbour" for number in range(500)])
+        file = memory._services.file
+        stop = threading.Event()
+
+        def write() -> None:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                memory.remember(f"another fact {number} {'tea ' * (number % 7 * 400)}")
+                if number % 50 == 0:  # the log is started anew
+                    file.reader().execute("pragma wal_checkpoint(truncate)").fetchall()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            counts = []
+            for _ in range(60):
+                with contextlib.suppress(pages.Unreadable):  # the log was started anew meanwhile: asked again
+                    counts.append(pages.layout(file))
+        finally:
+            stop.set()
+            writer.join()
+        assert len(counts) > 30
+        for one in counts:
+            assert sum(tree.pages + tree.overflow for tree in one.trees) + one.free == one.pages
+            assert one.exact  # by what the leaves say of long rows too
+        assert memory.check() == []
