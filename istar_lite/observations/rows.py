@@ -162,7 +162,7 @@ def in_context(connection: sqlite3.Connection, session: int) -> list[Spoken]:
         f" {_SPOKEN} where message.session = ?1 and message.position >= ?2 and observation.stage <> 'buffered'"
         " order by 1",
         (session, newest),
-    )
+    ).fetchall()
     fixed = {message.id for message in pinned(connection, session)}
     return [as_spoken(row) for row in rows if row["id"] not in fixed]
 
