@@ -311,7 +311,7 @@ def test_pages_are_counted_while_others_write(path: Path) -> None:
         finally:
             stop.set()
             writer.join()
-        assert len(counts) > 30
+        assert len(counts) > 10
         for one in counts:
             assert sum(tree.pages + tree.overflow for tree in one.trees) + one.free == one.pages
             assert one.exact  # by what the leaves say of long rows too
