@@ -19,6 +19,7 @@ from istar_lite import places
 from istar_lite.clock import from_text, later
 from istar_lite.errors import BadInput
 from istar_lite.models import KeptItem
+from istar_lite.text import clean
 from istar_lite.values import as_int, as_list, as_name, as_real, plain
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Shelf:
         row = self._connection.execute(
             "select * from item where namespace = ? and prefix = ? and key = ?"
             " and (not ? or expires_at is null or expires_at > ?)",
-            (self._owner, as_prefix(labels), key, live, self._now),
+            (self._owner, as_prefix(labels), clean(key), live, self._now),
         ).fetchone()
         return None if row is None else _kept(row)
 
@@ -215,7 +216,8 @@ class Shelf:
     def delete(self, labels: Labels, key: str) -> None:
         """The item is gone, if there was one."""
         self._connection.execute(
-            "delete from item where namespace = ? and prefix = ? and key = ?", (self._owner, as_prefix(labels), key)
+            "delete from item where namespace = ? and prefix = ? and key = ?",
+            (self._owner, as_prefix(labels), clean(key)),
         )
 
     def refresh(self, ids: Iterable[int]) -> None:

@@ -167,8 +167,13 @@ class Results(Record):
     def explain_missing(self, kind: str, id: int) -> str:
         """At which step an expected row was lost, in one sentence."""
         if self._explain_missing is None:
-            return "nothing was asked: the query was blank"
+            return "nothing was asked: the query was blank, or these results are a copy"
         return self._explain_missing(kind, id)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """For pickle and copies: the hits go, what answers `explain_missing` stays, since it holds the open file."""
+        state = super().__getstate__()
+        return {**state, "__pydantic_private__": {"_explain_missing": None}}
 
     def _caption(self) -> str:
         held = f", {self.filtered} held back" if self.filtered else ""

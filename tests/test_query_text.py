@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -210,3 +211,23 @@ def test_what_is_printed_and_exported_is_valid_utf8(path: Path, tmp_path: Path, 
     (tmp_path / "rows.jsonl").read_text(encoding="utf-8")
     assert shell.json("show", path, "memories")["items"][0]["text"] == "broken \ufffd"
     assert shell.json("search", path, f"broken {HALF}")["hits"][0]["text"] == "broken \ufffd"
+
+
+def test_half_an_emoji_in_a_key_of_an_item_finds_and_deletes_it(tmp_path: Path) -> None:
+    with Memory(tmp_path / "agent.db", embedder=None) as memory, memory.items().writing() as shelf:
+        shelf.put(("a",), "key\ud83d", {"v": 1})
+        kept = shelf.get(("a",), "key\ud83d")
+        assert kept is not None
+        assert kept.key == "key\ufffd"
+        shelf.delete(("a",), "key\ud83d")
+        assert shelf.get(("a",), "key\ud83d") is None
+
+
+def test_results_can_be_pickled_and_the_copy_says_that_it_is_one(tmp_path: Path) -> None:
+    with Memory(tmp_path / "agent.db", embedder=None) as memory:
+        memory.remember("the port is 49222")
+        results = memory.search("port")
+        copied = pickle.loads(pickle.dumps(results))
+        assert copied.to_dict() == results.to_dict()
+        assert "a copy" in copied.explain_missing("memory", 1)
+        assert results.explain_missing("memory", 1) == "it is among the hits"

@@ -22,6 +22,7 @@ from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryT
 
 from istar_lite import IstarError, Memory
 from istar_lite.adapters.common import Source, in_worker
+from istar_lite.text import clean
 
 if TYPE_CHECKING:
     from anthropic.types.beta import (
@@ -47,14 +48,17 @@ S = TypeVar("S")
 
 
 def _told(method: Callable[Concatenate[S, P], str]) -> Callable[Concatenate[S, P], str]:
-    """What goes wrong in the memory is told to the model in one line, as all the tool's errors are."""
+    """What goes wrong in the memory is told to the model in one line, as all the tool's errors are. Whatever is told
+    can be sent: half an emoji in a path that the model made up would fail the host's next request."""
 
     @functools.wraps(method)
     def wrapped(self: S, /, *args: P.args, **kwargs: P.kwargs) -> str:
         try:
-            return method(self, *args, **kwargs)
+            return clean(method(self, *args, **kwargs))
         except IstarError as error:
-            raise ToolError(" ".join(str(error).split())) from error
+            raise ToolError(clean(" ".join(str(error).split()))) from error
+        except ToolError as error:
+            raise ToolError(clean(str(error))) from error
 
     return wrapped
 
@@ -254,6 +258,7 @@ def _checked(given: str) -> str:
     if "\0" in given:
         raise ToolError(f"Path {given!r} contains a null byte")
     normal = posixpath.normpath(f"{ROOT}/{given[len(ROOT) :].lstrip('/')}")
+    normal = clean(normal)
     if not f"{normal}/".startswith(f"{ROOT}/") or any(_climbs(spelt) for spelt in _decoded(given)):
         raise ToolError(f"Path {given} would escape /memories directory")
     return normal

@@ -14,7 +14,7 @@ from istar_lite.observations.parts import to_message
 from istar_lite.observations.saying import say
 from istar_lite.observations.units import SYSTEM_ROLES
 from istar_lite.observations.window import is_head
-from istar_lite.text import is_blank
+from istar_lite.text import clean, is_blank
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
@@ -87,7 +87,7 @@ def take_over(watch: Watch, messages: Sequence[dict[str, Any]]) -> list[Listed]:
     if said:
         with services.file.write() as tx:
             session = watch.ensure(tx)
-            found = match([(messages[at]["role"], texts[at]) for at in said], _known(tx, session, len(said)))
+            found = match([(clean(messages[at]["role"]), texts[at]) for at in said], _known(tx, session, len(said)))
             for at, identity in zip(said, found, strict=True):
                 ids[at] = _keep(watch, tx, session, messages[at]) if identity is None else identity
     return [
@@ -102,7 +102,7 @@ def _is_apart(message: Mapping[str, Any], text: str) -> bool:
 
 def _keep(watch: Watch, tx: sqlite3.Connection, session: int, message: Mapping[str, Any]) -> int:
     more = {key: value for key, value in message.items() if key not in ("role", "content")}
-    return say(watch.services, tx, session, message["role"], message.get("content"), more).id
+    return say(watch.services, tx, session, clean(message["role"]), message.get("content"), more).id
 
 
 def _known(tx: sqlite3.Connection, session: int, length: int) -> list[tuple[int, Key]]:

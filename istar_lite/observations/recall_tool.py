@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from istar_lite import recall
 from istar_lite.clock import format_time, parse_time
 from istar_lite.errors import BadInput
-from istar_lite.frames import fence, indented, strip_frames
+from istar_lite.frames import fence, indented, one_line, strip_frames
 from istar_lite.observations import rows
 from istar_lite.observations.parts import CALL_MARK, RESULT_MARK
 from istar_lite.text import is_blank, shorten
@@ -73,9 +73,12 @@ class RecallTool:
     def __iter__(self) -> Iterator[Any]:
         return iter((self.schema, self.__call__))
 
-    def __call__(self, query: str, since: Any = None, until: Any = None) -> str:
-        """What was found, as text for the model; a plain sentence when there is nothing. Models send odd arguments:
-        those are answered with a sentence too, never raised."""
+    def __call__(self, query: Any = None, since: Any = None, until: Any = None, **unknown: Any) -> str:
+        """What was found, as text for the model; a plain sentence when there is nothing. Models send odd arguments,
+        leave some out and invent others: those are answered with a sentence too, never raised."""
+        if unknown:
+            told = ", ".join(map(repr, unknown))
+            return f"Nothing was searched: there is no argument {told}, only query, since and until."
         if not isinstance(query, str) or is_blank(query):
             return "Nothing was searched: the query is empty."
         try:
@@ -105,7 +108,7 @@ def _line(one: Found) -> str:
     elif CALL_MARK in one.text:
         role = f"{role}, with a tool call" if not one.text.startswith(CALL_MARK) else f"{role}, tool call"
     when = "" if one.occurred_at is None else f" ({one.occurred_at[:16].replace('T', ' ')} UTC)"
-    return f"[{role}]{when}: {indented(shorten(one.text, CHARACTERS))}"
+    return f"[{one_line(role)}]{when}: {indented(shorten(one.text, CHARACTERS))}"
 
 
 def as_found(item: Any) -> Found:

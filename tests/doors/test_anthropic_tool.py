@@ -140,6 +140,13 @@ def test_other_names_are_taken_literally(tool: MemoryTool, name: str) -> None:
     assert tool.memory.files().paths() == [f"/memories/{name}"]
 
 
+def test_half_an_emoji_in_a_path_is_a_replacement_character(tool: MemoryTool) -> None:
+    assert create(tool, "/memories/notes\ud83d") == "File created successfully at: /memories/notes\ufffd"
+    assert "1\ttext" in say(tool, "view", path="/memories/notes\ud83d")
+    assert tool.memory.files().paths() == ["/memories/notes\ufffd"]
+    assert say(tool, "delete", path="/memories/\ud83d") == "error: The path /memories/\ufffd does not exist"
+
+
 def test_names_that_begin_alike_are_different_folders(tool: MemoryTool) -> None:
     for path in ("/memories/a/x", "/memories/ab/x", "/memories/a.b/x", "/memories/A/x"):
         create(tool, path)
