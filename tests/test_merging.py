@@ -546,6 +546,9 @@ def content(memory: Memory) -> dict[str, list[Any]]:
 @example(  # said again by one after it was forgotten
     common=[("say", "22?", 3), ("forget", "22", 0)], left=[("remember", "port is 2222", 2)], right=[("say", "22?", 2)]
 )
+@example(  # more exchanges than the window holds, told in another order than they happened in
+    common=[("say", "hello", 1), *[("say", "hello", 0)] * 3], left=[], right=[("say", "hello", 0)] * 4
+)
 def test_the_order_of_merging_does_not_matter_and_doing_it_again_does_nothing(
     tmp_path_factory: pytest.TempPathFactory, common: Any, left: Any, right: Any
 ) -> None:

@@ -86,12 +86,13 @@ def _bring_exchanges(state: State, there: int, here: int) -> None:
     for row in theirs:
         if row["key"] in keys and _exchange_key(row) not in known:
             row["key"] = None
-        if row["status"] == LIVE:
-            # As it is here, where both have it; a new one is put into the window below.
-            row |= {"status": "evicted" if _exchange_key(row) not in known else LIVE, "ended_at": None}
+        if _exchange_key(row) not in known and row["status"] == LIVE:
+            row |= {"status": "evicted", "ended_at": None}  # it is put into the window below
+        elif _exchange_key(row) in known and row["status"] == "evicted":
+            row |= {"status": LIVE, "ended_at": None}  # says nothing: what is in the window is settled below
     before = len(state.new["exchange"])
     state.bring("exchange", theirs, ours, _exchange_key, first_recorded)
-    if len(state.new["exchange"]) > before:
+    if len(state.new["exchange"]) > before or live != {_exchange_key(row) for row in ours if row["status"] == LIVE}:
         _set_window(state, here, live)
 
 
