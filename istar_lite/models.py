@@ -276,7 +276,7 @@ class Retrieved(Record):
         are not in it: a host sends those as messages."""
         if not self.memories:
             return ""
-        lines = (f"- ({memory.created_at:%Y-%m-%d}) {one_line(memory.text)}" for memory in self.memories)
+        lines = (f"- ({memory.created_at:%Y-%m-%d} UTC) {one_line(memory.text)}" for memory in self.memories)
         return fence("memories", "\n".join(lines), escaped=True)
 
 

@@ -155,7 +155,7 @@ def _found_items(services: Services, namespace: str, query: str, session: str | 
         return []
     scored: list[tuple[float, _Item]] = []
     for memory in exchanges.find(services, namespace, query, limit=most, ranking="balanced").memories:
-        day = f"({memory.created_at:%Y-%m-%d}) "
+        day = f"({memory.created_at:%Y-%m-%d} UTC) "
         at = format_time(memory.created_at)
         item = _Item("memory", memory.id, "memory", day, memory.text, at, exchanges.trail_of(memory))
         scored.append((memory.score, item))
@@ -164,7 +164,7 @@ def _found_items(services: Services, namespace: str, query: str, session: str | 
     )
     for hit in recall.search(services, request):
         speaker = f", {one_line(hit.speaker)}" if hit.speaker else ""
-        lead = f"({hit.occurred_at:%Y-%m-%d}{speaker}) "
+        lead = f"({hit.occurred_at:%Y-%m-%d} UTC{speaker}) "
         trail = (hit.kind, hit.id, hit.score, None, None)
         at = format_time(hit.occurred_at)
         scored.append((hit.score, _Item(hit.kind, hit.id, hit.kind, lead, hit.text, at, trail)))

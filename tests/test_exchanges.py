@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -346,7 +347,8 @@ def test_the_dict_of_a_retrieval_is_what_chat_applications_expect(path: Path, cl
         (one,) = told["memories"]
         assert set(one) == {"text", "score", "created_at", "decay_score", "importance", "emotion"}
         assert (one["text"], one["created_at"], one["decay_score"]) == ("Ann likes green tea.", clock(), 1.0)
-        assert found.to_prompt().count("Ann likes green tea.") == 1
+        day = datetime.fromtimestamp(clock(), UTC).date()
+        assert f"- ({day} UTC) Ann likes green tea." in found.to_prompt(), "a bare date would be read as a local one"
 
 
 def test_nothing_relevant_is_told_apart_from_an_empty_store(path: Path, clock: FixedClock) -> None:

@@ -67,7 +67,9 @@ def block(title: str, entries: Iterable[tuple[Found, str]]) -> str:
 
 
 def _entry(place: Found, text: str) -> str:
-    about = [f"{place.kind} {place.id}", (place.occurred_at or "")[:10], place.speaker or ""]
+    # A date without its zone is read as the reader's own, a day off for half the world.
+    day = "" if place.occurred_at is None else f"{place.occurred_at[:10]} UTC"
+    about = [f"{place.kind} {place.id}", day, place.speaker or ""]
     cut = shorten(text, MOST)
     more = f"\n    (cut here; fetch {place.kind}:{place.id} gives all {len(text)} characters)" if cut != text else ""
     return f"- ({', '.join(part for part in about if part)}) {indented(cut)}{more}"
