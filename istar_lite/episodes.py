@@ -79,11 +79,8 @@ def update(
 
 
 def _due(services: Services, connection: sqlite3.Connection, run: Run, turn: int, *, force: bool) -> _Due | None:
-    progress = runs.progress(connection, run, PURPOSE, CADENCE)
-    if progress is None or not progress.due(turn):
-        return None
-    waiting = runs.open_row(connection, PURPOSE, progress.session)
-    if not tasks.may_try(waiting, now=services.now(), step=turn, force=force):
+    progress = runs.due_progress(services, connection, run, PURPOSE, CADENCE, turn, force=force)
+    if progress is None:
         return None
     most = runs.MOST_CADENCES_AT_ONCE * progress.every
     rows = runs.turn_rows(connection, progress.session, after=progress.mark, until=turn)[:most]

@@ -92,6 +92,17 @@ def progress(connection: sqlite3.Connection, run: Run, purpose: str, cadence: st
     return _as_progress(connection.execute(_PROGRESS, _asked(run, purpose, cadence)).fetchone())
 
 
+def due_progress(
+    services: Services, connection: sqlite3.Connection, run: Run, purpose: str, cadence: str, turn: int, *, force: bool
+) -> Progress | None:
+    """Where the run stands, if `turn` is a cadence away from what is done and the work may be tried now."""
+    found = progress(connection, run, purpose, cadence)
+    if found is None or not found.due(turn):
+        return None
+    waiting = open_row(connection, purpose, found.session)
+    return found if tasks.may_try(waiting, now=services.now(), step=turn, force=force) else None
+
+
 def is_due(services: Services, run: Run, purpose: str, cadence: str, turn: int) -> bool:
     """Whether `turn` is a cadence away from what is done: a glance, since hosts ask it at every turn."""
     found = _as_progress(services.file.glance(_PROGRESS, _asked(run, purpose, cadence)))
