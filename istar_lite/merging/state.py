@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from istar_lite import tombstones
+from istar_lite.database import insert_rows
 from istar_lite.text import normalise
 from istar_lite.values import as_text
 
@@ -109,6 +110,7 @@ class State:
         for row in ours:
             known[key(row)].append(row)
         ordinals: Counter[Key] = Counter()
+        new: list[Values] = []
         for row in theirs:
             name = key(row)
             equals = known.get(name, [])
@@ -117,7 +119,8 @@ class State:
             if at < len(equals):
                 self._meet(kind, equals[at], row, change)
             else:
-                self.insert(kind, row)
+                new.append(row)
+        self.insert_all(kind, new)
 
     def _meet(self, kind: str, ours: Values, theirs: Values, change: Callable[[Values, Values], Values] | None) -> None:
         self.ids[kind][theirs["id"]] = ours["id"]
@@ -154,19 +157,22 @@ class State:
 
     def insert(self, kind: str, row: Values) -> int:
         """A row of the other file as a new one of this file; gives its id."""
-        values = {name: value for name, value in row.items() if name != "id"}
-        if values.get("ended_by"):
-            values["ended_by"] = None
-        cursor = self.tx.execute(
-            f"insert into {kind} ({', '.join(values)}) values ({', '.join('?' * len(values))})", tuple(values.values())
-        )
-        new = int(cursor.lastrowid or 0)
-        self.ids[kind][row["id"]] = new
-        self.new[kind].add(new)
-        self.added[kind] += 1
-        if row.get("ended_by"):
-            self.endings.append((kind, new, row["ended_by"], {}))
-        return new
+        self.insert_all(kind, [row])
+        return self.ids[kind][row["id"]]
+
+    def insert_all(self, kind: str, rows: Sequence[Values]) -> None:
+        """Rows of the other file, all with the same columns, as new ones of this file."""
+        if not rows:
+            return
+        columns = [name for name in rows[0] if name != "id"]
+        # What a row ended by is written when that one has its id too.
+        values = [[None if name == "ended_by" and row[name] else row[name] for name in columns] for row in rows]
+        for row, new in zip(rows, insert_rows(self.tx, kind, ", ".join(columns), values), strict=True):
+            self.ids[kind][row["id"]] = new
+            self.new[kind].add(new)
+            if row.get("ended_by"):
+                self.endings.append((kind, new, row["ended_by"], {}))
+        self.added[kind] += len(rows)
 
     def write_endings(self) -> None:
         """`ended_by` names a row ("memory 3"): written when all rows have their ids here. `memory 0`, which is no row,
