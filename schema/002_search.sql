@@ -13,7 +13,7 @@ create table document (
   speaker text,
   title text,
   text text not null,
-  cjk text,                      -- the text with a space around each Chinese, Japanese or Korean character, if any
+  cjk text,                      -- the text with a space around each character of a script without spaces between words, if any
   external_id text,
   occurred_at text not null,
   status text not null,
@@ -37,7 +37,7 @@ create virtual table document_fts using fts5 (
   text, cjk, scope, content="document", content_rowid="id", columnsize=0, tokenize="porter unicode61 remove_diacritics 2"
 );
 
--- The text with spaces around CJK characters. It is cut into blocks, pieces and characters by ordinals: the plain
+-- The text with spaces around Chinese, Japanese, Korean, Thai, Lao, Burmese and Khmer characters. It is cut into blocks, pieces and characters by ordinals: the plain
 -- recursion over substr() is quadratic, since SQLite counts UTF-8 characters from the start each time. Each cut is
 -- materialized: the planner would else fold the cuts into one another and cut a whole block anew for each letter.
 create view document_spaced as
@@ -58,19 +58,19 @@ select document.id, (
       from piece cross join step where step.at < length(piece.part)
     )
   select group_concat(letter, '') from (
-    select case when letter glob '[⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]'
+    select case when letter glob '[฀-໿က-႟ក-៿⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]'
       then ' ' || letter || ' ' else letter end as letter
     from one order by at
   )
 ) as cjk
 from document
-where document.text glob '*[⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]*';
+where document.text glob '*[฀-໿က-႟ក-៿⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]*';
 
--- Text of one byte a character holds no CJK, and most other text (accents, dashes, the dots of a turn's line) nothing
--- above U+2E80 either: both are seen at once, where the whole pattern would cost more than all the rest of an insert.
+-- Text of one byte a character holds none of them, and most other text (accents, dashes, the dots of a turn's line)
+-- nothing of these ranges either: both are seen at once, where the whole pattern would cost more than all the rest of an insert.
 create trigger document_insert after insert on document begin
   update document set cjk = (select cjk from document_spaced where id = new.id)
-    where id = new.id and (new.cjk is not null or length(cast(new.text as blob)) > length(new.text) and new.text glob '*[⺀-𳿿]*')
+    where id = new.id and (new.cjk is not null or length(cast(new.text as blob)) > length(new.text) and new.text glob '*[฀-៿⺀-𳿿]*')
     and (new.cjk is not null or exists (select 1 from document_spaced where id = new.id));
   insert into document_fts (rowid, text, cjk, scope)
     select id, text, cjk, scope from document where id = new.id;
@@ -83,7 +83,7 @@ when new.text is not old.text or new.scope is not old.scope or new.id <> old.id 
   insert into document_fts (document_fts, rowid, text, cjk, scope)
     values ('delete', old.id, old.text, old.cjk, old.scope);
   update document set cjk = (select cjk from document_spaced where id = new.id)
-    where id = new.id and (new.cjk is not null or length(cast(new.text as blob)) > length(new.text) and new.text glob '*[⺀-𳿿]*')
+    where id = new.id and (new.cjk is not null or length(cast(new.text as blob)) > length(new.text) and new.text glob '*[฀-៿⺀-𳿿]*')
     and (new.cjk is not null or exists (select 1 from document_spaced where id = new.id));
   insert into document_fts (rowid, text, cjk, scope)
     select id, text, cjk, scope from document where id = new.id;

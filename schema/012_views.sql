@@ -173,7 +173,7 @@ end;
 
 create trigger document_spaced_follows before update of cjk on document
 when new.cjk is not old.cjk and replace(coalesce(new.cjk, ''), ' ', '') <> case
-  when new.text glob '*[⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]*' then replace(new.text, ' ', '') else '' end begin
+  when new.text glob '*[฀-໿က-႟ក-៿⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]*' then replace(new.text, ' ', '') else '' end begin
   select raise(abort, 'a document follows the row that it stands for: change that row');
 end;
 

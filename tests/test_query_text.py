@@ -128,6 +128,11 @@ SCRIPTS = {
     "Korean": ("저는 내일 서울대학교에 갑니다", ["서울", "서울대학", "울", "내일"]),
     "mixed": ("请检查build_id_42文件的权限", ["文件", "文件的权限", "件", "build_id_42"]),
     "glued": ("使用numpy计算矩阵", ["计算", "计算矩阵", "算", "numpy"]),
+    "Thai": ("ผู้ใช้ชอบดื่มชาเขียวตอนเช้า", ["ชาเขียว", "ดื่ม", "ชา", "ช", "เช้า"]),
+    "Lao": ("ແມວນອນຫຼັບຢູ່ເທິງໂຕະ", ["ແມວ", "ນອນຫຼັບ", "ໂຕະ"]),
+    "Burmese": ("ကျွန်တော်လက်ဖက်ရည်ကြိုက်တယ်", ["လက်ဖက်", "လက်ဖက်ရည်", "ကြိုက်"]),
+    "Khmer": ("ខ្ញុំចូលចិត្តផឹកតែបៃតងពេលព្រឹក", ["តែបៃតង", "ផឹក", "ព្រឹក"]),
+    "glued Thai": ("เซิร์ฟเวอร์ใช้numpyรุ่นเก่า", ["numpy", "เซิร์ฟเวอร์", "รุ่น", "เก่า"]),
 }
 CASES = [(name, part) for name, (_, parts) in SCRIPTS.items() for part in parts]
 
@@ -149,6 +154,7 @@ def test_a_part_of_a_sentence_is_found_in_every_script(scripts: Memory, name: st
 
 def test_a_word_of_another_script_is_not_found(scripts: Memory) -> None:
     assert scripts.search("上海").hits == ()
+    assert scripts.search("หมา").hits == ()
 
 
 def test_english_is_found_as_before(scripts: Memory) -> None:

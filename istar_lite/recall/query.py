@@ -29,12 +29,10 @@ ROLES = frozenset(("user", "assistant", "system", "tool", "developer", "function
 MOST_WORDS = 64  # of a query; prompts of 10 kB are asked with their first words and phrases
 
 # Letters and digits, with the marks that Python's \w leaves out and full text keeps inside a word.
-_MARKS = (
-    r"\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u109f\u1ab0-\u1aff\u20d0-\u20ff"
-)
+_MARKS = r"\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u109f\u1780-\u17ff\u1ab0-\u1aff\u20d0-\u20ff"
 _WORD = re.compile(rf"[^\W_](?:[^\W_]|[{_MARKS}])*")
 # The characters that the schema's view `document_spaced` sets apart.
-_CJK = re.compile("[⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]+")
+_CJK = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]+")
 
 _WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
 
@@ -148,7 +146,10 @@ def _phrase(*words: str) -> str:
 
 
 def _grams(run: str) -> list[str]:
-    """Neighbouring pairs of a run of characters; the one character where there is but one."""
+    """Neighbouring pairs of a run of characters; the one character where there is but one. Vowel signs and tone marks
+    do not count (full text has no words of them): a pair of a letter and its mark would be found in any text that
+    holds the letter."""
+    run = "".join(letter for letter in run if not unicodedata.category(letter).startswith("M")) or run
     return [run[at : at + 2] for at in range(len(run) - 1)] or [run]
 
 
