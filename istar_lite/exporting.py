@@ -1,8 +1,9 @@
 """Export and import: every row of the file as JSON lines, exactly, also of a file that is partly damaged.
 
-The first line is a header, each other line is one row: `{"table": "turn", "row": {"id": 1, …}}`. Blobs are
-`{"base64": …}`, infinite numbers `{"real": "inf"}`; text that is no UTF-8 (other tools can write it) gets U+FFFD. The
-full-text index is not in it: it is built anew. Tables of the user's own are not in it either.
+The first line is a header, each other line is one row: `{"table": "turn", "row": {"id": 1, …}}`; the last one says
+that nothing is missing: `{"end": true}`. Blobs are `{"base64": …}`, infinite numbers `{"real": "inf"}`; text that is
+no UTF-8 (other tools can write it) gets U+FFFD. The full-text index is not in it: it is built anew. Tables of the
+user's own are not in it either.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FORMAT = "istar-lite export"
+END = {"end": True}
 SEQUENCE = "sqlite_sequence"  # the ids that were used up; without it one of a deleted row could be given again
 PAGE = 500
 Progress = Callable[[int, int], None]
@@ -97,7 +99,7 @@ class _Reading:
         self.lost: list[str] = []
 
     def lines(self) -> Iterator[str]:
-        """The header, then a line a row, table after table."""
+        """The header, then a line a row, table after table, then the end."""
         tables = [name for name in (*table_names(self.connection), SEQUENCE) if self._is_ours(name)]
         if "setting" not in tables and "memory" not in tables:
             raise FileDamaged("nothing of a memory can be read from the file")
@@ -113,6 +115,7 @@ class _Reading:
                     ensure_ascii=False,
                     allow_nan=False,
                 )
+        yield json.dumps(END)
         if self.on_progress is not None:
             self.on_progress(len(tables), len(tables))
 
@@ -296,17 +299,24 @@ def _batches(source: str | os.PathLike[str]) -> Iterator[tuple[str, tuple[str, .
 
 def _read(source: str | os.PathLike[str]) -> Iterator[tuple[str, tuple[str, ...], tuple[Any, ...]]]:
     known = {table: _all_columns(table) for table in (*base_tables(), SEQUENCE)}
+    ended = False
     try:
         with open(source, encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, 1):
-                if number == 1:
-                    _require_header(line)
-                elif line.strip():
-                    yield _row(line, number, known)
+            _require_header(lines.readline())
+            for number, line in enumerate(lines, 2):
+                if not line.strip():
+                    continue
+                item = _parsed(line, number)
+                ended = item == END
+                if not ended:
+                    yield _row(item, number, known)
     except UnicodeDecodeError as error:
         raise BadInput("path", f"{source} is no UTF-8 text") from error
     except OSError as error:
         raise BadInput("path", f"{source} cannot be read ({error.strerror})") from error
+    if not ended:
+        # Cut at the end of a line (a copy that was interrupted, a full disk) it would pass for a smaller memory.
+        raise BadInput("path", f"the export is cut off: its last line is not {json.dumps(END)}")
 
 
 def _all_columns(table: str) -> set[str]:
@@ -326,9 +336,15 @@ def _require_header(line: str) -> None:
         )
 
 
-def _row(line: str, number: int, known: Mapping[str, set[str]]) -> tuple[str, tuple[str, ...], tuple[Any, ...]]:
+def _parsed(line: str, number: int) -> Any:
     try:
-        item = json.loads(line)
+        return json.loads(line)
+    except ValueError as error:
+        raise BadInput("path", f"line {number}: is no row ({error})") from error
+
+
+def _row(item: Any, number: int, known: Mapping[str, set[str]]) -> tuple[str, tuple[str, ...], tuple[Any, ...]]:
+    try:
         table, row = item["table"], item["row"]
         # Names of tables and columns are looked up, never pasted.
         if table not in known or not set(row) <= known[table]:

@@ -189,6 +189,17 @@ def test_a_line_that_is_no_row_is_refused_by_its_number_and_nothing_goes_in(tmp_
         assert memory.check() == []
 
 
+@pytest.mark.parametrize("lines", [0, 1, 2, -1])
+def test_an_export_that_was_cut_off_at_the_end_of_a_line_is_refused(tmp_path: Path, lines: int) -> None:
+    exporting.export(fill(tmp_path / "a.db"), tmp_path / "out.jsonl")
+    kept = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()[:lines]
+    (tmp_path / "cut.jsonl").write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+    with Memory(tmp_path / "b.db", embedder=None) as memory:
+        with pytest.raises(BadInput, match=r"cut off|no export"):
+            memory.load(tmp_path / "cut.jsonl")
+        assert (len(memory.list("memory")), memory.sessions(), memory.check()) == (0, [], [])
+
+
 def test_an_export_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     header = json.dumps({"format": exporting.FORMAT, "version": latest_version() + 1})
     (tmp_path / "in.jsonl").write_text(header + "\n")

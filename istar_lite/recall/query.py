@@ -29,7 +29,10 @@ ROLES = frozenset(("user", "assistant", "system", "tool", "developer", "function
 MOST_WORDS = 64  # of a query; prompts of 10 kB are asked with their first words and phrases
 
 # Letters and digits, with the marks that Python's \w leaves out and full text keeps inside a word.
-_MARKS = r"\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u109f\u1780-\u17ff\u1ab0-\u1aff\u20d0-\u20ff"
+_MARKS = (
+    r"\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u109f\u1780-\u17ff"
+    r"\u1ab0-\u1aff\u20d0-\u20ff"
+)
 _WORD = re.compile(rf"[^\W_](?:[^\W_]|[{_MARKS}])*")
 # The characters that the schema's view `document_spaced` sets apart.
 _CJK = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff⺀-⻿⼀-⿟々-〇぀-ヿㄅ-ㄯ㄰-㆏ㇰ-ㇿ㐀-䶿一-鿿가-힯豈-﫿ｦ-ﾟ𠀀-𳿿]+")
