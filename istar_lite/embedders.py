@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from istar_lite.errors import BadInput, IstarError
 from istar_lite.later import Later
+from istar_lite.values import as_int, as_name
 
 if TYPE_CHECKING:
     import socket
@@ -71,7 +72,7 @@ def adapt(chosen: EmbedderLike) -> tuple[Embedder, ...]:
     if isinstance(chosen, str):
         return _by_name(chosen)
     if hasattr(chosen, "embed") and hasattr(chosen, "model_id") and hasattr(chosen, "dimension"):
-        return (chosen,)
+        return (_checked(chosen),)
     if callable(chosen):
         return (CallableEmbedder(chosen),)
     raise BadInput(
@@ -79,6 +80,17 @@ def adapt(chosen: EmbedderLike) -> tuple[Embedder, ...]:
         f"{type(chosen).__name__} has no model_id, dimension and embed(texts), and is no callable, 'static',"
         " 'fastembed[:model]' or None",
     )
+
+
+def _checked(embedder: Any) -> Embedder:
+    """What would else fail at the first vector, deep in a search, with the file's own words."""
+    if as_name(embedder.model_id, "embedder.model_id") != embedder.model_id:
+        raise BadInput("embedder.model_id", "holds characters that cannot be stored")
+    as_int(embedder.dimension, "embedder.dimension", low=0)
+    if not callable(embedder.embed):
+        raise BadInput("embedder.embed", f"{type(embedder.embed).__name__} cannot be called")
+    chosen: Embedder = embedder
+    return chosen
 
 
 def _by_name(name: str) -> tuple[Embedder, ...]:

@@ -271,6 +271,7 @@ class Embedding:
             for start, length in parts
         ]
         vectors = _vectors(embedder.embed, texts, embedder.model_id, model.dimension if model else embedder.dimension)
+        self._note_unusable(embedder, vectors)
         self._failures.pop(embedder.model_id, None)
         with services.file.write() as tx:
             if model is None:
@@ -287,6 +288,21 @@ class Embedding:
                 ),
             )
         return model
+
+    def _note_unusable(self, embedder: Embedder, vectors: Vector) -> None:
+        """Says that there are vectors of NaN or infinite numbers. One text that upsets a model must not hold up the
+        others, so it is kept without a vector; where no text has one, the embedder has failed."""
+        import numpy as np
+
+        unusable = int(np.count_nonzero(~np.isfinite(vectors).all(axis=1)))
+        if not unusable:
+            return
+        sentence = (
+            f"the embedder {embedder.model_id} gave NaN or infinite numbers for {unusable} of {len(vectors)} texts"
+        )
+        if 1 < unusable == len(vectors):
+            raise EmbedderUnavailable(sentence)
+        warn_once(f"{sentence}: words alone find those, and memory.reembed() tries again")
 
     def _register(self, tx: sqlite3.Connection, model: Model) -> None:
         """Enters a model that has its first vector; the others at hand are entered as due."""

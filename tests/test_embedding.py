@@ -278,10 +278,42 @@ def test_a_zero_or_nan_vector_is_no_vector_and_sorts_nowhere(opened: Any) -> Non
 
     memory = opened(Fixed(give))
     memory.remember_many(["zero thing", "nan thing", "near thing"])
-    found = memory.search("query")
+    with pytest.warns(UserWarning, match="NaN or infinite numbers for 1 of 3 texts"):
+        found = memory.search("query")
     assert found[0].text == "near thing" and found[0].score > 0
     assert all(hit.score == 0 or hit.text == "near thing" for hit in found)
     assert memory.status().pending_vectors == 0
+
+
+def test_an_embedder_that_gives_nan_for_all_texts_has_failed_and_heals(opened: Any) -> None:
+    broken = [True]
+    memory = opened(Fixed(lambda texts: [[float("nan") if broken[0] else 1.0, 0, 0, 0] for _ in texts]))
+    memory.remember_many(FACTS)
+    with pytest.warns(UserWarning, match="NaN"):
+        assert memory.search("cat")[0].text == FACTS[0]
+    status = memory.status()
+    assert status.pending_vectors == len(FACTS)
+    assert "NaN" in str(status.last_error)
+    broken.clear()
+    broken.append(False)
+    assert memory.search("cat").mode == "hybrid"
+    assert (memory.status().pending_vectors, memory.status().last_error) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("model_id", value) for value in (None, 5, "", "x\ud83d")),
+        *(("dimension", value) for value in (None, -1, "8")),
+        ("embed", None),
+    ],
+)
+def test_an_embedder_that_cannot_work_is_refused_by_name_at_once(tmp_path: Path, name: str, value: object) -> None:
+    embedder = Fixed(lambda texts: [[1.0, 0, 0, 0] for _ in texts])
+    setattr(embedder, name, value)
+    with pytest.raises(BadInput, match=f"embedder.{name}"):
+        Memory(tmp_path / "a.db", embedder=embedder)
+    assert not (tmp_path / "a.db").exists()
 
 
 def test_vectors_of_any_length_give_the_same_scores(opened: Any, tmp_path: Path) -> None:
