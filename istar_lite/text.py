@@ -8,7 +8,8 @@ import re
 import unicodedata
 
 _SPACES = re.compile(r"\s+")
-_FINAL_PUNCTUATION = ".!?…。！？｡,;:"
+# Of Arabic and Urdu, Devanagari, Armenian, Ethiopic, Burmese, Khmer and Tibetan too.
+_FINAL_PUNCTUATION = ".!?…。！？｡,;:،؛؟۔।॥։።၊။។།"
 
 
 def clean(text: str) -> str:

@@ -359,6 +359,21 @@ def test_a_terminal_that_lacks_the_characters_still_gets_its_answer(shell: Shell
     assert told["items"][0]["text"] == "likes 緑茶 and crème"
 
 
+def test_closed_standard_streams_are_no_crash(shell: Shell, path: Path) -> None:
+    shell("remember", path, "likes tea")
+    command = f"{sys.executable} -m istar_lite"
+    for line, status in (
+        (f"search {path} tea >&-", 0),
+        (f"remember {path} - <&-", 2),
+        (f"forget {path} --everything <&-", 0),
+    ):
+        told = subprocess.run(
+            ["/bin/sh", "-c", f"{command} {line}"], capture_output=True, text=True, check=False,
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parent.parent)},
+        )  # fmt: skip
+        assert (told.returncode, "Traceback" in told.stderr) == (status, False), told.stderr
+
+
 def test_a_warning_is_one_line_too(shell: Shell, path: Path) -> None:
     with Memory(path, embedder=WordEmbedder()) as memory:
         memory.remember("likes tea")

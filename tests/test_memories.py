@@ -48,6 +48,13 @@ def test_the_same_statement_told_again_is_counted_and_keeps_its_first_text_and_d
     assert live(memory) == ["likes green tea"]
 
 
+@pytest.mark.parametrize("mark", ["؟", "۔", "।", "։", "።", "။", "។", "。", "！"])
+def test_a_final_mark_of_any_script_makes_no_other_statement(memory: Memory, mark: str) -> None:
+    memory.remember("likes tea")
+    assert memory.remember(f"likes tea{mark}").mention_count == 2
+    assert live(memory) == ["likes tea"]
+
+
 def test_the_same_text_of_another_namespace_stays_separate(memory: Memory) -> None:
     mine = memory.remember("likes green tea")
     theirs = memory.in_namespace("other").remember("likes green tea")

@@ -1131,6 +1131,16 @@ def test_a_handler_that_raises_is_logged_and_the_others_run(
     assert memory.search("handler")
 
 
+def test_an_async_handler_is_refused_since_nobody_would_await_it(memory: Memory) -> None:
+    observing = memory.observe("s", context_window=20_000)
+
+    async def handler(event: object) -> None: ...
+
+    for register in (observing.on_observation, observing.on_reflection):
+        with pytest.raises(BadInput, match="handler: an async function"):
+            register(handler)
+
+
 @pytest.mark.parametrize("background", ["thread", "async"])
 def test_a_handler_that_waits_for_its_own_work_does_not_wait_for_ever(
     opened: Callable[..., Memory], background: str

@@ -96,7 +96,8 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> No
     """Rows under the heads of `columns`. In a terminal the last column is cut to its width."""
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     widths = [max(_width(text) for text in (column, *texts)) for column, texts in _by_column(columns, cells)]
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    terminal = sys.stdout is not None and sys.stdout.isatty()  # None: it was closed before Python started
+    room = shutil.get_terminal_size().columns if terminal else None
     for line in (list(columns), ["-" * min(width, 40) for width in widths], *cells):
         click.echo(_line(line, widths, room).rstrip())
 

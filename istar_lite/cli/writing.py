@@ -83,7 +83,7 @@ def remember(
 ) -> int:
     """Keep the statement TEXT ("-" reads it from stdin). No model is asked."""
     if text == "-":
-        text = sys.stdin.read().strip()
+        text = "" if sys.stdin is None else sys.stdin.read().removeprefix("\ufeff").strip()
     with writing(file, namespace, create=True) as memory:
         kept = memory.remember(
             text, importance=importance, emotion=emotion, tags=tags, occurred_at=occurred_at, ttl=ttl, key=key
@@ -125,7 +125,7 @@ def forget(
     """Forget for good what fulfils all conditions; there is no undo. Exit status 1 if nothing does."""
     if not (ids or tag or session or text or before or after or everything):
         raise ScopeRequired("say what to forget: --id, --tag, --session, --text, --before, --after or --everything")
-    if everything and not yes and sys.stdin.isatty():
+    if everything and not yes and sys.stdin is not None and sys.stdin.isatty():
         click.confirm(f"Forget everything of {namespace!r}?", abort=True)
     with writing(file, namespace) as memory:
         done = memory.forget(

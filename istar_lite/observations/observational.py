@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -313,6 +314,9 @@ class ObservationalMemory:
     def _register(self, kind: type[E], handler: Callable[[E], object]) -> Callable[[E], object]:
         if not callable(handler):
             raise BadInput("handler", f"a function is wanted, not {type(handler).__name__}")
+        # It runs in whatever thread made the observation: its coroutine would be made and never awaited.
+        if inspect.iscoroutinefunction(handler):
+            raise BadInput("handler", "an async function is not awaited here: give a plain one that starts a task")
         self._handlers[kind].append(handler)
         return handler
 
