@@ -646,7 +646,11 @@ def holders(path: Path) -> list[str]:
 @contextlib.contextmanager
 def replacing(goal: Path) -> Iterator[Path]:
     """A private draft beside `goal`; at the end it is synced and takes its name in one step. On an exception it is
-    removed, and whatever was at `goal` stays."""
+    removed, and whatever was at `goal` stays. The names by which SQLite keeps a memory's own log are refused."""
+    for ending in ("-wal", "-shm", "-journal"):
+        owner = Path(str(goal).removesuffix(ending))
+        if owner != goal and owner.is_file():
+            raise BadInput("path", f"{goal} is where SQLite keeps what was last written to {owner.name}")
     remove_dead_drafts(goal)
     draft = goal.with_name(f".{goal.name[:200]}.{os.getpid()}.{threading.get_ident()}.tmp")
     _create_private(draft)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from rows import fill
 
-from istar_lite import BadInput, Busy, IstarError, Memory, NotAMemoryFile, ReadOnly, database, driver
+from istar_lite import BadInput, Busy, IstarError, Memory, NotAMemoryFile, ReadOnly, database, driver, exporting
 from istar_lite.database import File, sqlite3, wal_path
 from istar_lite.migrations import shm_path
 
@@ -751,6 +751,21 @@ def test_a_snapshot_replaces_only_what_it_was_told_to(tmp_path: Path) -> None:
             file.snapshot(itself, overwrite=True)
     file.close()
     assert beside(target) == {"a.db", "b.db"}
+
+
+@pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
+def test_no_copy_takes_the_place_of_a_log(tmp_path: Path, ending: str) -> None:
+    file = File(tmp_path / "a.db")
+    add(file, "one")
+    with pytest.raises(BadInput, match=r"last written to a\.db"):
+        file.snapshot(tmp_path / f"a.db{ending}", overwrite=True)
+    with pytest.raises(BadInput, match=r"last written to a\.db"):
+        exporting.export(file.path, tmp_path / f"a.db{ending}", overwrite=True)
+    file.close()
+    assert plainly(tmp_path / "a.db") == ["one"]
+    other = File(tmp_path / "b.db")
+    other.snapshot(tmp_path / f"free{ending}")
+    other.close()
 
 
 def test_a_snapshot_tells_how_far_it_is_and_can_be_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
