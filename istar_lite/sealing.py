@@ -99,7 +99,7 @@ def _whole(secret: bytes, digests: dict[str, str], at: str) -> str:
 
 def as_key(key: object) -> bytes:
     """The key as bytes. A short one can be found by trying; how long it is, is the user's choice."""
-    raw = key.encode() if isinstance(key, str) else key
+    raw = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
     if not isinstance(raw, bytes):
         raise BadInput("key", f"text or bytes are wanted, not {type(key).__name__}")
     if not raw:

@@ -13,7 +13,7 @@ from istar_lite.clock import YEAR_9999, Clock, epoch_to_text, format_time, parse
 from istar_lite.database import File
 from istar_lite.errors import BadInput
 from istar_lite.text import estimate_tokens, is_blank
-from istar_lite.values import as_real, as_tags, as_text
+from istar_lite.values import as_int, as_real, as_tags, as_text
 
 if TYPE_CHECKING:
     from istar_lite.embedding import Embedding
@@ -105,4 +105,6 @@ class Services:
 
     def count_tokens(self, text: str) -> int:
         """Tokens of `text` by the host's counter, else a quarter of its characters."""
-        return estimate_tokens(text) if self.counter is None else self.counter(text)
+        if self.counter is None:
+            return estimate_tokens(text)
+        return as_int(self.counter(text), "count_tokens", low=0)

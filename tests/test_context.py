@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -120,6 +121,14 @@ def test_a_counter_of_the_hosts_is_obeyed(path: Path) -> None:
         for budget in (20, 40, 60, 100):
             block = memory.context("what does the heron eat", budget_tokens=budget)
             assert len(block.split()) == block.tokens <= budget
+
+
+@pytest.mark.parametrize("counted", ["7", -1, 2.5, None])
+def test_a_counter_that_gives_no_number_is_named(path: Path, counted: Any) -> None:
+    with Memory(path, embedder=None, count_tokens=lambda text: counted) as memory:
+        memory.remember("the heron eats frogs")
+        with pytest.raises(BadInput, match="count_tokens"):
+            memory.context("what does the heron eat", budget_tokens=100)
 
 
 @given(st.text("ab heron\n", min_size=1, max_size=300), st.integers(0, 400))

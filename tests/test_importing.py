@@ -202,7 +202,7 @@ def test_progress_ends_at_the_total(memory: Memory) -> None:
     assert seen == [(2_000, 2_500), (2_500, 2_500)]
 
 
-@pytest.mark.parametrize("source", ["nowhere.json", 7, b"{}", None])
+@pytest.mark.parametrize("source", ["nowhere.json", "a\0b", 7, b"{}", None])
 def test_what_is_no_source_is_refused_before_anything_is_written(memory: Memory, source: Any) -> None:
     with pytest.raises(BadInput) as error:
         memory.import_conversation(source)

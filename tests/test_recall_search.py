@@ -132,6 +132,13 @@ def test_as_of_finds_what_held_on_that_day(memory: Memory, clock: FixedClock) ->
     assert texts(memory.search("meeting", as_of="2024-02-01")) == []
 
 
+def test_a_missing_row_is_asked_for_by_kind_and_number(memory: Memory) -> None:
+    results = memory.search("something")
+    assert "there is no" in results.explain_missing("memory \ud83d", 1)
+    with pytest.raises(BadInput, match="id"):
+        results.explain_missing("memory", "1")  # type: ignore[arg-type]
+
+
 def test_expired_memories_are_not_found(memory: Memory, clock: FixedClock) -> None:
     memory.remember("the code of the gate is 4711", ttl=60)
     assert len(memory.search("gate code")) == 1

@@ -141,6 +141,13 @@ def test_a_key_is_text_or_bytes(sealed: Path, key: Any) -> None:
     assert caught.value.field == "key"
 
 
+def test_half_an_emoji_may_stand_in_a_key(sealed: Path) -> None:
+    with Memory(sealed, embedder=None) as memory:
+        memory.seal("key \ud83d")
+        assert memory.check(key="key \ud83d") == []
+        assert memory.check(key="key ?") != []
+
+
 def test_a_file_opened_read_only_cannot_be_sealed(sealed: Path) -> None:
     with Memory(sealed, read_only=True, embedder=None) as memory, pytest.raises(ReadOnly):
         memory.seal(KEY)

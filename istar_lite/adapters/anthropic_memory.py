@@ -23,6 +23,7 @@ from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryT
 from istar_lite import IstarError, Memory
 from istar_lite.adapters.common import Source, in_worker
 from istar_lite.text import clean
+from istar_lite.values import as_int, as_text
 
 if TYPE_CHECKING:
     from anthropic.types.beta import (
@@ -126,8 +127,9 @@ class MemoryTool(BetaAbstractMemoryTool):
         path = _checked(command.path)
         with self._files.writing() as tree:
             text = _text(tree, path, command.path)
-            at = _only_place(text, command.old_str, command.path)
-            changed = text[:at] + command.new_str + text[at + len(command.old_str) :]
+            old = as_text(command.old_str, "old_str", blank=True)
+            at = _only_place(text, old, command.path)
+            changed = text[:at] + as_text(command.new_str, "new_str", blank=True) + text[at + len(old) :]
             tree.write(path, changed, "str_replace")
         return (
             "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n"
@@ -142,12 +144,12 @@ class MemoryTool(BetaAbstractMemoryTool):
             lines = _text(tree, path, command.path).split("\n")
             if lines[-1] == "":
                 lines.pop()
-            if not 0 <= command.insert_line <= len(lines):
+            at = as_int(command.insert_line, "insert_line")
+            if not 0 <= at <= len(lines):
                 raise ToolError(
-                    f"Invalid `insert_line` parameter: {command.insert_line}. "
-                    f"It should be within the range [0, {len(lines)}]."
+                    f"Invalid `insert_line` parameter: {at}. It should be within the range [0, {len(lines)}]."
                 )
-            lines.insert(command.insert_line, command.insert_text.rstrip("\n"))
+            lines.insert(at, as_text(command.insert_text, "insert_text", blank=True).rstrip("\n"))
             changed = "\n".join(lines)
             tree.write(path, changed if changed.endswith("\n") else changed + "\n", "insert")
         return f"The file {command.path} has been edited."
@@ -307,9 +309,10 @@ def _numbered_view(text: str, given: str, view_range: list[int] | None) -> str:
         raise ToolError(f"File {given} exceeds maximum line limit of 999,999 lines.")
     first, last = 1, len(lines)
     if view_range and len(view_range) == 2:
-        first = max(1, view_range[0])
+        asked = [as_int(line, "view_range") for line in view_range]
+        first = max(1, asked[0])
         # Counted from the end where negative, as slices are; -1 is the end itself.
-        last = len(lines) if view_range[1] == -1 else view_range[1]
+        last = len(lines) if asked[1] == -1 else asked[1]
     return f"Here's the content of {given} with line numbers:\n" + _numbered(lines[first - 1 : last], first)
 
 

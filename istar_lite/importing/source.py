@@ -45,6 +45,8 @@ def open_source(source: object) -> Source:
 
 
 def _from_path(path: Path) -> Source:
+    if "\0" in str(path):
+        raise BadInput("source", "a path holds no NUL character")
     try:
         if path.is_dir():
             return _from_document(path.name, _parsed(path.name, (path / EXPORT_FILE).read_bytes()))

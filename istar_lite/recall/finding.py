@@ -19,6 +19,7 @@ from istar_lite.recall.query import Query, Term, read_query
 from istar_lite.recall.request import STATUSES, Request
 from istar_lite.recall.scope import Flags, Floats, Ints, Scope, any_of
 from istar_lite.records import Hit, Results, Source
+from istar_lite.values import as_int, as_text
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
@@ -334,8 +335,9 @@ class _Search:
             return f"it ranks {rank}., but lies below {'the floor' if request.floor else 'min_score'}"
 
         def asked(kind: str, id: int) -> str:
+            connection = self.services.file.reader()
             return explain.missing_from(
-                self.services.file.reader(), self._checks(self.services.file.reader()), after, kind, id
+                connection, self._checks(connection), after, as_text(kind, "kind"), as_int(id, "id")
             )
 
         results._explain_missing = asked

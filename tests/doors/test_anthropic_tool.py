@@ -124,6 +124,27 @@ def test_a_path_that_climbs_out_is_refused_however_it_is_spelt(tool: MemoryTool,
     assert tool.memory.files().paths() == []
 
 
+@pytest.mark.parametrize(
+    ("command", "values", "named"),
+    [
+        ("view", {"view_range": [1.5, 2]}, "view_range"),
+        ("view", {"view_range": ["1", None]}, "view_range"),
+        ("str_replace", {"old_str": "text", "new_str": None}, "new_str"),
+        ("str_replace", {"old_str": 5, "new_str": ""}, "old_str"),
+        ("insert", {"insert_line": 0.5, "insert_text": "x"}, "insert_line"),
+        ("insert", {"insert_line": 0, "insert_text": ["x"]}, "insert_text"),
+    ],
+)
+def test_a_value_of_a_wrong_kind_is_told_to_the_model_by_name(
+    tool: MemoryTool, command: str, values: dict[str, Any], named: str
+) -> None:
+    create(tool, "/memories/a.txt")
+    before = tool.memory.files().read("/memories/a.txt")
+    told = say(tool, command, path="/memories/a.txt", **values)
+    assert told.startswith("error: ") and named in told
+    assert tool.memory.files().read("/memories/a.txt") == before
+
+
 @pytest.mark.parametrize("path", ["/memoriesx/a", "/memories.txt", "/etc/passwd", "memories/a", "", "/Memories/a"])
 def test_a_path_that_is_not_under_memories_is_refused(tool: MemoryTool, path: str) -> None:
     assert create(tool, path) == f"error: Path must start with /memories, got: {path}"
