@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from istar_lite import places
@@ -104,8 +105,7 @@ class Embedding:
     def in_use(self, connection: sqlite3.Connection) -> dict[str, Model | None]:
         """The models whose vectors the file is searched by, main one first; None while the first vector is due."""
         value = places.setting(connection, "embedding_models")
-        named: list[tuple[str, int | None]] = json.loads(value) if value else []
-        return {name: self._model(connection, id) for name, id in named}
+        return {name: self._model(connection, id) for name, id in (_named(value) if value else ())}
 
     def _model(self, connection: sqlite3.Connection, id: int | None) -> Model | None:
         """A model by its id. Kept once seen: such a row never changes, and its id is never used again."""
@@ -517,3 +517,9 @@ def _vectors(call: Callable[[list[str]], Any], texts: list[str], name: str, dime
     if vectors.shape != wanted or not wanted[1]:
         raise EmbedderUnavailable(f"the embedder {name} gave vectors of shape {vectors.shape}, wanted {wanted}")
     return vectors
+
+
+@lru_cache(maxsize=16)
+def _named(value: str) -> tuple[tuple[str, int | None], ...]:
+    """Names and ids of the models in use, as the setting holds them: a search asks four times."""
+    return tuple((name, id) for name, id in json.loads(value))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import json
+import statistics
 from pathlib import Path
 
 import pytest
 
 from istar_lite import Memory
 from istar_lite.bench import adds, measures, peers, room, speed
-from istar_lite.bench.ground import Setup, sentences
+from istar_lite.bench.ground import WORDS, Setup, questions, sentences
 from istar_lite.bench.measures import Measure
 
 
@@ -109,3 +112,13 @@ def test_json_tells_the_machine() -> None:
 def test_the_sentences_are_the_same_every_time() -> None:
     assert list(sentences(3)) == list(sentences(3))
     assert len(set(sentences(50))) == 50
+    assert 115 < statistics.mean(map(len, sentences(500))) < 135
+    asked = list(itertools.islice(questions(), 200))
+    assert asked == list(itertools.islice(questions(), 200)) and len(set(asked)) > 190
+
+
+def test_the_words_of_the_sentences_are_spread_like_those_of_conversations() -> None:
+    held = collections.Counter(word for text in sentences(1_000) for word in set(text.split()[2:]) & set(WORDS))
+    ranked = [count / 1_000 for _, count in held.most_common()]
+    # Measured over 2,760 turns of real conversations: .25, .10, .023, .002.
+    assert 0.15 < ranked[0] < 0.35 and 0.06 < ranked[9] < 0.16 and 0.01 < ranked[99] < 0.04 and ranked[999] < 0.005

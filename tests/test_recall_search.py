@@ -132,6 +132,22 @@ def test_as_of_finds_what_held_on_that_day(memory: Memory, clock: FixedClock) ->
     assert texts(memory.search("meeting", as_of="2024-02-01")) == []
 
 
+def test_when_is_looked_for_by_the_questions_that_ask_it_whatever_was_asked_before(path: Path) -> None:
+    texts = ["We repaired the roof last week", "We repaired the roof with Tom", "The roof is of slate"]
+
+    def factors(*queries: str) -> list[dict[str, float]]:
+        with Memory(path, embedder=None) as memory:
+            if not memory.list("memory"):
+                memory.remember_many(texts)
+            for query in queries:
+                results = memory.search(query)
+            return [hit.explain["factors"] for hit in sorted(results, key=lambda hit: hit.text)]
+
+    asked_at_once = factors("When did we repair the roof?")
+    assert asked_at_once == factors("roof of slate", "When did we repair the roof?")
+    assert any("time" in one for one in asked_at_once)
+
+
 def test_a_missing_row_is_asked_for_by_kind_and_number(memory: Memory) -> None:
     results = memory.search("something")
     assert "there is no" in results.explain_missing("memory \ud83d", 1)

@@ -22,18 +22,37 @@ market price storm harbour battery orchard violin garden winter invoice printer 
 bicycle tunnel coffee recipe passport dentist ticket concert painting river mountain budget contract station signal
 charge sensor kitchen window ladder blanket lantern compass anchor ferry castle forest
 """
-WORDS = tuple(_VOCABULARY.split())
-QUERIES = tuple(f"{first} {second}" for first, second in zip(WORDS[::2], WORDS[1::2], strict=False))
+_SYLLABLES = ["ba", "co", "di", "fe", "gu", "la", "mi", "no", "pe", "ri", "sa", "tu", "vo", "we", "zi"]
+# As in the turns of real conversations: of 12 words that tell something, the most frequent stands in a quarter of all
+# turns, the tenth in a tenth, the hundredth in a fiftieth, the thousandth in one of 500.
+WORDS = (*_VOCABULARY.split(), *("".join(word) for n in (2, 3) for word in itertools.product(_SYLLABLES, repeat=n)))
+_WEIGHTS = tuple(itertools.accumulate(1 / (rank + 5) for rank in range(1, len(WORDS) + 1)))
+_SMALL = ["the", "a", "of", "to", "and", "in", "for", "with", "on", "it", "was", "my"]
+TELLING, SMALL = 12, 10  # words of a sentence
 EPISODE = 25  # turns
 OBSERVED = 10  # messages
 NOW = "2026-01-02T03:04:05.678Z"
 
 
-def sentences(count: int, *, words: int = 20, seed: int = SEED) -> Iterator[str]:
-    """Made-up sentences of about 160 characters (turns of real conversations have 125), all different."""
+def sentences(count: int, *, seed: int = SEED) -> Iterator[str]:
+    """Made-up sentences as long as turns of real conversations (about 125 characters), all different."""
     chance = random.Random(seed)
     for at in range(count):
-        yield f"Note {at}: " + " ".join(chance.choices(WORDS, k=words))
+        small = chance.choices(_SMALL, k=SMALL)
+        words = itertools.zip_longest(_telling(chance, TELLING), small)
+        yield f"Note {at}: " + " ".join(filter(None, itertools.chain.from_iterable(words)))
+
+
+def questions(*, seed: int = SEED + 1) -> Iterator[str]:
+    """Made-up questions without end, about half as many words as a sentence; hardly two are the same."""
+    chance = random.Random(seed)
+    while True:
+        one, two, three, four = _telling(chance, 4)
+        yield f"what was the {one} {two} with the {three} of {four}?"
+
+
+def _telling(chance: random.Random, count: int) -> list[str]:
+    return chance.choices(WORDS, cum_weights=_WEIGHTS, k=count)
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,17 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from istar_lite import Memory
-from istar_lite.bench.ground import QUERIES, Setup, sentences
+from istar_lite.bench.ground import Setup, questions, sentences
 from istar_lite.bench.measures import Measure
 from istar_lite.database import sqlite3
 
 DIMENSION = 384
 ASKED = 100  # queries of which the median is taken
+WARM = 20
 
 
 class GivenVectors:
@@ -90,8 +90,8 @@ def measure(setup: Setup, name: str, make: Callable[[Path], Store]) -> Iterator[
     does = "" if store.ask is not None else f" ({store.compares})"
     yield Measure("peers", f"{name}: adds one by one{does}", setup.items / setup.seconds(add_all), "rows/s")
     if store.ask is not None:
-        queries, ask = cycle(QUERIES), store.ask
-        for _ in range(len(QUERIES)):  # a file that was just written is searched a little slower at first
+        queries, ask = questions(), store.ask
+        for _ in range(WARM):  # a file that was just written is searched a little slower at first
             ask(next(queries))
         asked = setup.median(lambda: ask(next(queries)), ASKED)
         yield Measure("peers", f"{name}: query at {setup.items:,}, {store.compares}", 1000 * asked, "ms", ASKED)

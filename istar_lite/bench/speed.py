@@ -11,13 +11,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from istar_lite import Memory
 from istar_lite.bench.adds import adds
-from istar_lite.bench.ground import QUERIES, Answers, Setup, filled, python, sentences, turn
+from istar_lite.bench.ground import Answers, Setup, filled, python, questions, sentences, turn
 from istar_lite.bench.measures import Measure
 from istar_lite.bench.room import growth, room
 
@@ -98,7 +97,7 @@ def searches(setup: Setup, size: int) -> Iterator[Measure]:
             "by session and time": {"session": "s0", "since": "2023-11-15"},
         }
         for name, settings in scopes.items():
-            queries = cycle(QUERIES)
+            queries = questions()
 
             def ask(settings: dict[str, Any] = settings, queries: Iterator[str] = queries) -> None:
                 memory.search(next(queries), **settings)

@@ -17,7 +17,7 @@ from istar_lite.recall.loading import Place, Scopes
 from istar_lite.recall.marks import read_marks
 from istar_lite.recall.query import Query, Term, read_query
 from istar_lite.recall.request import STATUSES, Request
-from istar_lite.recall.scope import Flags, Floats, Ints, Scope, any_of
+from istar_lite.recall.scope import KNOWN, TIMED, Flags, Floats, Ints, Scope, any_of
 from istar_lite.records import Hit, Results, Source
 from istar_lite.values import as_int, as_text
 
@@ -140,7 +140,7 @@ class _Search:
         ranking = signals.first_round(
             scope, query, evidence.values, candidates, evidence.mentions, size, weights, evidence.among
         )
-        self._mark(scope, ranking.pool)
+        self._mark(scope, ranking.pool, time=query.asks_time)
         ranking = signals.second_round(scope, query, ranking, self._prior(scope.ids[ranking.pool]), weights)
         order = self._order(scope, ranking)
         best = order[: request.k]
@@ -228,17 +228,18 @@ class _Search:
 
     # --- the last sorting -------------------------------------------------------------------------------------
 
-    def _mark(self, scope: Scope, pool: Ints) -> None:
+    def _mark(self, scope: Scope, pool: Ints, *, time: bool) -> None:
         """Makes the marks known of the pool and of those before it; they are kept with the scope."""
         before = scope.links()[0][pool]
         needed = np.concatenate([pool, before[before >= 0]])
-        unknown = np.asarray(sorted(set(needed[scope.marks[needed] == 0].tolist())), np.int64)
+        wanted = KNOWN | TIMED if time else KNOWN
+        unknown = np.asarray(sorted(set(needed[scope.marks[needed] & wanted != wanted].tolist())), np.int64)
         if not len(unknown):
             return
         texts = dict(self._of(scope.ids[unknown], "select id, text from document where id"))
         names = {word.lower() for speaker in scope.speakers for word in speaker.split()}
         for at, id in zip(unknown.tolist(), scope.ids[unknown].tolist(), strict=True):
-            scope.marks[at] = read_marks(texts.get(id, ""), names)
+            scope.marks[at] = read_marks(texts.get(id, ""), names, time=time)
 
     def _of(self, ids: Ints, select: str) -> list[Any]:
         """Rows of these documents, by a statement that ends in the name of their id."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from istar_lite.recall.scope import KNOWN, NAMES, QUESTION, TIME
+from istar_lite.recall.scope import KNOWN, NAMES, QUESTION, TIME, TIMED
 
 GLANCE = 4000  # characters of the head, and as many of the tail
 
@@ -29,15 +29,16 @@ _TIME_PHRASE = re.compile(
 )
 
 
-def read_marks(text: str, names: Collection[str]) -> int:
-    """The marks of a text as bits. `names`: words (lower case) of the participants' names, which tell nothing new."""
+def read_marks(text: str, names: Collection[str], *, time: bool = True) -> int:
+    """The marks of a text as bits. `names`: words (lower case) of the participants' names, which tell nothing new.
+    `time`: whether it says when is looked for too, which takes as long as all the rest."""
     if len(text) > 2 * GLANCE:
         text = f"{text[:GLANCE]}\n{text[-GLANCE:]}"
     return (
         KNOWN
         | (QUESTION if _asks(text) else 0)
         | (NAMES if _names(text, names) else 0)
-        | (TIME if _says_when(text.lower()) else 0)
+        | (0 if not time else TIMED | TIME if _says_when(text.lower()) else TIMED)
     )
 
 

@@ -20,7 +20,8 @@ Small: TypeAlias = npt.NDArray[np.uint8]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 # What is read from a text once it stands a chance (bits of `Scope.marks`).
-KNOWN, QUESTION, NAMES, TIME = 1, 2, 4, 8
+# TIMED: whether it says when was looked for, which only questions of when are worth.
+KNOWN, QUESTION, NAMES, TIME, TIMED = 1, 2, 4, 8, 16
 FLOATS = 4_000_000  # numbers of one matrix that are kept as float32 too
 PATIENCE = 30  # products before these are made
 TERMS = 64  # whose documents are kept
@@ -88,6 +89,7 @@ class Holders:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[int, npt.NDArray[np.int32]]] = OrderedDict()
+        self._held = 0  # places in all
 
     def get(self, expression: str) -> tuple[int, Ints]:
         """The newest id among which was looked, and the places found; 0 and none where that was never done."""
@@ -98,15 +100,17 @@ class Holders:
 
     def put(self, expression: str, through: int, places: Ints, room: int) -> None:
         """Keeps what was found up to the id `through`, `room` places in all: what was asked longest ago goes first."""
+        _, before = self._known.pop(expression, (0, _NOWHERE))
         self._known[expression] = (through, places.astype(np.int32))
-        while len(self._known) > 1 and sum(len(kept) for _, kept in self._known.values()) > room:
-            self._known.popitem(last=False)
-        while len(self._known) > TERMS:
-            self._known.popitem(last=False)
+        self._held += len(places) - len(before)
+        while len(self._known) > 1 and (self._held > room or len(self._known) > TERMS):
+            _, (_, gone) = self._known.popitem(last=False)
+            self._held -= len(gone)
 
     def clear(self) -> None:
         """To be called when documents changed or went."""
         self._known.clear()
+        self._held = 0
 
 
 _NOWHERE: Final = np.zeros(0, np.int32)
