@@ -197,9 +197,14 @@ def _with_overflow(walks: Sequence[_Walk], spare: int) -> tuple[list[Tree], bool
     """The trees with their share of `spare`, the number of all overflow pages, which is known exactly."""
     if not spare:
         return [walk.tree for walk in walks], True
-    told = [walk.overflow() for walk in walks]
-    total = sum(pages for pages, _ in told)
-    exact = total == spare and all(whole for _, whole in told)
+    told: list[tuple[float, bool]] = []
+    total, complete = 0.0, True
+    for walk in walks:
+        # The schema comes first, and its long statements are often all there is: then no other leaf need be read.
+        found, whole = (0.0, True) if complete and total == spare else walk.overflow()
+        total, complete = total + found, complete and whole
+        told.append((found, whole))
+    exact = total == spare and complete
     shares = [pages * spare / total if total else 0.0 for pages, _ in told]
     # Rounded so that the sum stays what it is.
     edges = [round(edge) for edge in accumulate(shares, initial=0.0)]

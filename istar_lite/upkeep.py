@@ -35,7 +35,7 @@ AT_WORK, AT_CLOSE = 5_000, 12  # steps of a merge at most; the others are few
 PARTS = 4  # of the full-text index that are left alone: each is looked at by every search
 # Pages of the index from which on it is merged (some 40,000 messages). A merge leaves as much room free as the index
 # takes, for the rows that come next: of a small file that is a tenth, for searches that are fast in any case.
-FEWEST_PAGES = 1_000
+FEWEST_PAGES = 2_000
 # The index is merged into one part when the small ones together are at least a quarter of the largest, so that a page
 # is written some ten times while the index grows a thousandfold, however often this is called.
 SHARE = 4

@@ -36,6 +36,8 @@ create index document_external on document (external_id, kind, session) where ex
 create virtual table document_fts using fts5 (
   text, cjk, scope, content="document", content_rowid="id", columnsize=0, tokenize="porter unicode61 remove_diacritics 2"
 );
+-- Its leaves fit into a page of the file, which has 2048 bytes.
+insert into document_fts (document_fts, rank) values ('pgsz', 2000);
 
 -- The text with spaces around Chinese, Japanese, Korean, Thai, Lao, Burmese and Khmer characters. It is cut into blocks, pieces and characters by ordinals: the plain
 -- recursion over substr() is quadratic, since SQLite counts UTF-8 characters from the start each time. Each cut is

@@ -14,6 +14,7 @@ from rows import fill
 
 from istar_lite import FileDamaged, IstarError, Memory, NotAMemoryFile, exporting
 from istar_lite.database import File, sqlite3, wal_path
+from istar_lite.migrations import PAGE_SIZE
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +162,7 @@ def test_an_empty_file_and_an_empty_database_become_a_memory(tmp_path: Path) -> 
 # --- halves and holes -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kept", [1, 50, 99, 101, 512, 4095, 4097])
+@pytest.mark.parametrize("kept", [1, 50, 99, 101, 512, PAGE_SIZE - 1, PAGE_SIZE + 1])
 def test_the_head_of_a_file_is_refused(copy: Path, kept: int) -> None:
     copy.write_bytes(copy.read_bytes()[:kept])
     refused(copy, IstarError)
@@ -170,8 +171,8 @@ def test_the_head_of_a_file_is_refused(copy: Path, kept: int) -> None:
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.9, 0.99])
 def test_a_file_cut_off_is_refused_and_what_is_left_is_exported(copy: Path, share: float, tmp_path: Path) -> None:
     size = copy.stat().st_size
-    pages = int(size * share) // 4096
-    copy.write_bytes(copy.read_bytes()[: pages * 4096])
+    pages = int(size * share) // PAGE_SIZE
+    copy.write_bytes(copy.read_bytes()[: pages * PAGE_SIZE])
     refused(copy, FileDamaged)
     with contextlib.suppress(FileDamaged):
         saved = exporting.export(copy, tmp_path / "saved.jsonl")
@@ -182,9 +183,9 @@ def test_an_overwritten_page_is_told_by_check_and_the_rest_is_exported(whole: Pa
     """Page after page is overwritten in copies of the file: nothing crashes, nothing is silently wrong."""
     image = whole.read_bytes()
     told, saved, refusals = 0, 0, 0
-    for page in range(0, len(image) // 4096, 13):
+    for page in range(0, len(image) // PAGE_SIZE, 13):
         copy = tmp_path / "copy.db"
-        copy.write_bytes(image[: page * 4096] + b"\xa5" * 4096 + image[(page + 1) * 4096 :])
+        copy.write_bytes(image[: page * PAGE_SIZE] + b"\xa5" * PAGE_SIZE + image[(page + 1) * PAGE_SIZE :])
         try:
             memory = Memory(copy, embedder=None)
         except IstarError:
@@ -196,17 +197,30 @@ def test_an_overwritten_page_is_told_by_check_and_the_rest_is_exported(whole: Pa
             out = exporting.export(copy, tmp_path / "saved.jsonl", overwrite=True)
             saved += out.rows.get("memory", 0) + out.rows.get("turn", 0) >= 600
         copy.unlink()
-    pages = len(range(0, len(image) // 4096, 13))
+    pages = len(range(0, len(image) // PAGE_SIZE, 13))
     # A page that was never used may be overwritten without harm.
     assert told + refusals >= pages * 0.9
     assert saved >= pages * 0.7
 
 
+def overwrite_the_page_of(copy: Path, text: bytes) -> None:
+    """Overwrites the page of the table `memory` on which a text stands (it stands in the search rows too)."""
+    image = copy.read_bytes()
+    at = image.find(text)
+    while at >= 0:
+        start = at // PAGE_SIZE * PAGE_SIZE
+        copy.write_bytes(image[:start] + b"\xff" * PAGE_SIZE + image[start + PAGE_SIZE :])
+        with contextlib.closing(sqlite3.connect(str(copy))) as connection:
+            try:
+                connection.execute("select max(length(text)) from memory").fetchone()
+            except sqlite3.DatabaseError:
+                return
+        at = image.find(text, start + PAGE_SIZE)
+    raise AssertionError(f"{text!r} stands on no page of the table")
+
+
 def test_reading_a_damaged_page_raises_our_error(copy: Path) -> None:
-    image = bytearray(copy.read_bytes())
-    at = image.rindex(b"memory number 300")
-    image[at // 4096 * 4096 : at // 4096 * 4096 + 4096] = b"\xff" * 4096
-    copy.write_bytes(bytes(image))
+    overwrite_the_page_of(copy, b"memory number 300")
     with Memory(copy, embedder=None) as memory:
         with pytest.raises(FileDamaged):
             for _ in range(20):
@@ -216,11 +230,7 @@ def test_reading_a_damaged_page_raises_our_error(copy: Path) -> None:
 
 
 def test_the_rows_of_one_lost_page_are_all_that_an_export_loses(copy: Path, tmp_path: Path) -> None:
-    image = bytearray(copy.read_bytes())
-    at = image.rindex(b"memory number 300")
-    page = slice(at // 4096 * 4096, at // 4096 * 4096 + 4096)
-    image[page] = b"\xff" * 4096
-    copy.write_bytes(bytes(image))
+    overwrite_the_page_of(copy, b"memory number 300")
     saved = exporting.export(copy, tmp_path / "saved.jsonl")
     assert 560 <= saved.rows["memory"] < 604 and saved.rows["turn"] == 605
     assert any(line.startswith("memory: rows") for line in saved.lost)
