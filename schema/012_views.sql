@@ -125,9 +125,10 @@ when exists (select 1 from session where namespace = new.namespace and name = ne
   select raise(ignore);
 end;
 
--- By id it keeps the id but fires no update.
+-- By id it keeps the id but fires no update. (Asked by what the tables are indexed by: `document` is not, by session.)
 create trigger session_replaced after insert on session
-when exists (select 1 from document where session = new.id) begin
+when exists (select 1 from message where session = new.id) or exists (select 1 from observation where session = new.id)
+  or exists (select 1 from reflection where session = new.id) begin
   update message set content = content where session = new.id;
   update observation set text = text where session = new.id;
   update reflection set text = text where session = new.id;
