@@ -39,9 +39,10 @@ create virtual table document_fts using fts5 (
 -- Its leaves fit into a page of the file, which has 2048 bytes.
 insert into document_fts (document_fts, rank) values ('pgsz', 2000);
 
--- The text with spaces around Chinese, Japanese, Korean, Thai, Lao, Burmese and Khmer characters. It is cut into blocks, pieces and characters by ordinals: the plain
--- recursion over substr() is quadratic, since SQLite counts UTF-8 characters from the start each time. Each cut is
--- materialized: the planner would else fold the cuts into one another and cut a whole block anew for each letter.
+-- The text with spaces around Chinese, Japanese, Korean, Thai, Lao, Burmese and Khmer characters. It is cut into
+-- blocks, pieces and characters by ordinals: the plain recursion over substr() is quadratic, since SQLite counts UTF-8
+-- characters from the start each time. Each cut is materialized: the planner would else fold the cuts into one another
+-- and cut a whole block anew for each letter.
 create view document_spaced as
 select document.id, (
   with recursive

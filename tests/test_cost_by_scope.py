@@ -116,6 +116,18 @@ def calls(memory: Memory) -> dict[str, Callable[[int], object]]:
     }
 
 
+def costs_of(memory: Memory, counter: Counter) -> dict[str, float]:
+    """What each hot call costs: the median, since now and then full text merges its parts, which is paid off over many
+    writes."""
+    made = calls(memory)
+    for call in made.values():
+        call(0)
+    return {
+        name: statistics.median(counter.of(lambda at=at, call=call: call(at)) for at in range(1, 8))  # type: ignore[misc]
+        for name, call in made.items()
+    }
+
+
 @pytest.mark.filterwarnings("ignore:no model given")
 def test_no_hot_call_costs_more_in_a_larger_file(
     tmp_path: Path, clock: FixedClock, counter: Counter, monkeypatch: pytest.MonkeyPatch
@@ -127,16 +139,7 @@ def test_no_hot_call_costs_more_in_a_larger_file(
         path = tmp_path / f"{others}.db"
         fill(path, clock, others)
         with Memory(path, embedder=WordEmbedder(16), clock=clock) as memory:
-            made = calls(memory)
-            for call in made.values():
-                call(0)
-            # The median: now and then full text merges its parts, which is paid off over many writes.
-            costs.append(
-                {
-                    name: statistics.median(counter.of(lambda at=at, call=call: call(at)) for at in range(1, 8))  # type: ignore[misc]
-                    for name, call in made.items()
-                }
-            )
+            costs.append(costs_of(memory, counter))
     small, large = costs
     assert all(small.values())
     grown = {name: (small[name], large[name]) for name in small if large[name] > GROWTH * small[name] + SPARE}
@@ -159,15 +162,7 @@ def test_statistics_do_not_lead_a_hot_call_astray(
             )
             assert len(tables.fetchall()) == analysed
         with Memory(path, embedder=WordEmbedder(16), clock=clock) as memory:
-            made = calls(memory)
-            for call in made.values():
-                call(0)
-            costs.append(
-                {
-                    name: statistics.median(counter.of(lambda at=at, call=call: call(at)) for at in range(1, 8))  # type: ignore[misc]
-                    for name, call in made.items()
-                }
-            )
+            costs.append(costs_of(memory, counter))
     plain, analysed_ = costs
     assert {name: (plain[name], analysed_[name]) for name in plain if analysed_[name] > 1.2 * plain[name] + SPARE} == {}
 
