@@ -132,6 +132,43 @@ def test_filters_that_few_pass_and_sessions_are_compared_exactly(large: Memory) 
     assert by(large, kinds=["memory"]) == "cells"
 
 
+def test_a_narrow_time_finds_what_comparing_everything_finds_and_reads_little(
+    tmp_path: Path, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(name: str) -> Memory:
+        memory = Memory(tmp_path / name, clock=clock)
+        memory.import_conversation(
+            [
+                {"speaker": "Ann", "content": text, "session": f"s{at // 40}", "timestamp": 1.76e9 + 3600 * at}
+                for at, text in enumerate(texts(1200))
+            ],
+            format="messages",
+        )
+        memory.status()
+        return memory
+
+    def found(memory: Memory, query: str, **more: object) -> list[tuple[int, float]]:
+        return [(hit.id, pytest.approx(hit.score)) for hit in memory.search(query, k=20, **more)]  # type: ignore[arg-type,misc]
+
+    day = 1.76e9 + 3600 * 510  # in the middle of a session
+    times = (
+        {"since": day, "until": day + 3600 * 100},
+        {"until": 1.76e9 + 3600 * 30},
+        {"since": 1.76e9 + 3600 * 1100},
+        {"since": 1.8e9},
+    )
+    with made("exact.db") as exact, made("cells.db") as large:
+        assert cells.tend(large._services, least=1000) == 1
+        read: list[int] = []
+        kept = wide.around
+        monkeypatch.setattr(wide, "around", lambda *given: read.append(len(given[2])) or kept(*given))  # type: ignore[func-returns-value]
+        for time in times:
+            for query in QUERIES:
+                assert found(large, query, **time) == found(exact, query, **time), (time, query)
+        assert len(read) == len(times) * len(QUERIES) and max(read) == 100
+        assert large.check() == []
+
+
 def test_kinds_that_are_few_beside_the_messages_are_a_scope_of_their_own(tmp_path: Path, clock: FixedClock) -> None:
     def made(name: str) -> Memory:
         memory = Memory(tmp_path / name, clock=clock)

@@ -31,6 +31,7 @@ BY_WORDS, BY_VECTORS = 450, 120  # candidates that words give, and that each mod
 BESIDE = (-2, -1, 1, 2)  # places in the session beside a candidate
 RUNS, RUN = 300, 5  # the sample: so many runs of so many documents in a row
 OTHERS = frozenset(("turn", "message"))
+FEW = 100_000  # documents that pass a narrow filter and are compared one by one
 ENOUGH = 0.2  # share of the sample that passes the filters: with less, candidates would mostly be thrown away
 
 
@@ -134,7 +135,7 @@ class Wide:
             ids.append(cells.near(self.connection, self.sample.centres[model.id], vector, BY_VECTORS))
             ids.append(cells.uncovered(self.connection, self.sample.covers[model.id], cells.TAIL))
         chosen = np.asarray(sorted(set(np.concatenate(ids).tolist())), np.int64)
-        scope = scope_of(self.connection, self.place, self._with_those_beside(chosen))
+        scope = scope_of(self.connection, self.place, with_those_beside(self.connection, chosen, chosen))
         for model, _ in sought:
             add_vectors(scope, model, vectors_of(self.connection, model, scope.ids))
         found = self._holders(scope, lists, chosen)
@@ -189,23 +190,37 @@ class Wide:
                 found[number] = words.Found(one.term, np.asarray(both, np.int64))
         return found
 
-    def _with_those_beside(self, ids: Ints) -> Ints:
-        cursor = self.connection.cursor()
-        cursor.row_factory = None
-        rows = cursor.execute(
-            "select other.id from json_each(?1) as known cross join document as one on one.id = known.value"
-            " cross join json_each(?2) as step cross join document as other on other.namespace = one.namespace"
-            " and other.session = one.session and other.position = one.position + step.value and other.kind = one.kind",
-            (json.dumps(ids.tolist()), json.dumps(BESIDE)),
-        ).fetchall()
-        return np.asarray(sorted({*ids.tolist(), *(row[0] for row in rows)}), np.int64)
-
     def _moments(self, model: Model, vector: Floats) -> signals.Moments:
         scope = self.sample.scope
         cosines = vectors.by_matrix(scope.vectors[model.id], vector, len(scope))
         if vectors.signal_of(model) == "static":
             cosines = signals.smoothed(cosines, scope, signals.WEIGHTS.smooth)
         return signals.moments(cosines, scope.speaking())
+
+
+def around(connection: sqlite3.Connection, place: Place, ids: Ints, models: Sequence[Model]) -> Scope:
+    """Some documents of a large namespace (ids ascending) with their vectors, and those beside them in sessions."""
+    scope = scope_of(connection, place, ids)
+    before, after = scope.links()
+    edges = scope.ids[(scope.session > 0) & ((before < 0) | (after < 0))]
+    if len(edges):
+        scope = scope_of(connection, place, with_those_beside(connection, scope.ids, edges))
+    for model in models:
+        add_vectors(scope, model, vectors_of(connection, model, scope.ids))
+    return scope
+
+
+def with_those_beside(connection: sqlite3.Connection, ids: Ints, some: Ints) -> Ints:
+    """Ids, and those of the documents that stand beside some of them in their sessions."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    rows = cursor.execute(
+        "select other.id from json_each(?1) as known cross join document as one on one.id = known.value"
+        " cross join json_each(?2) as step cross join document as other on other.namespace = one.namespace"
+        " and other.session = one.session and other.position = one.position + step.value and other.kind = one.kind",
+        (json.dumps(some.tolist()), json.dumps(BESIDE)),
+    ).fetchall()
+    return np.asarray(sorted({*ids.tolist(), *(row[0] for row in rows)}), np.int64)
 
 
 def look_up(connection: sqlite3.Connection, scope: Scope, terms: Sequence[Term], ids: Ints) -> list[words.Found]:
