@@ -27,7 +27,7 @@ from istar_lite.models import (
 from istar_lite.notebook import Printer, Share, plain, table
 from istar_lite.running import arun_flow, in_thread, run_flow
 from istar_lite.runs import Run
-from istar_lite.values import as_int, as_list, as_name
+from istar_lite.values import as_int, as_name
 
 if TYPE_CHECKING:
     from istar_lite.services import Services
@@ -114,7 +114,7 @@ class AgentMemory:
 
     def record_turns(self, records: Iterable[TurnRecord]) -> list[int]:
         """Writes several turns in one transaction, all or none; returns their row ids."""
-        return turns.record_many(self._services, self.run, as_list(records, "records"))
+        return turns.record_many(self._services, self.run, records)
 
     def extract_atoms(self, turn: int) -> list[Atom]:
         """Shows the turns not yet seen to the extractor, when `extract_every` turns are; returns the atoms that were

@@ -15,7 +15,7 @@ from istar_lite.database import insert_rows
 from istar_lite.errors import BadInput
 from istar_lite.models import TurnRecord
 from istar_lite.runs import Run
-from istar_lite.values import as_int, as_real, as_text, dump, plain
+from istar_lite.values import as_int, as_list, as_real, as_text, dump, plain
 
 if TYPE_CHECKING:
     from istar_lite.database import sqlite3
@@ -48,7 +48,7 @@ def record(services: Services, run: Run, turn: TurnRecord) -> int:
 
 def record_many(services: Services, run: Run, turns: Iterable[TurnRecord]) -> list[int]:
     """Writes turns in one transaction, all or none. Returns their row ids."""
-    checked = [_check(services, turn) for turn in turns]  # everything, before anything is written
+    checked = [_check(services, turn) for turn in as_list(turns, "records")]  # everything, before anything is written
     now = services.now()
     with services.file.write() as tx:
         session, newest = _place(tx, run, now)

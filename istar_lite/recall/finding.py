@@ -324,18 +324,12 @@ class _Search:
         return tuple(hits)
 
     def _hit(self, found: _Row, beside: Sequence[_Row | None], raw: float, told: dict[str, Any] | None) -> Hit:
-        _, kind, row, title, text, speaker, external_id, occurred_at, status, session = found
+        _, kind, row, title, *_, status, _ = found
         return Hit.of_ours(
             {
-                "kind": kind,
-                "id": row,
-                "text": text,
+                **_shown(found),
                 "title": title,
                 "score": float(signals.score_of(raw)),
-                "session": session,
-                "speaker": speaker,
-                "occurred_at": from_text(occurred_at),
-                "external_id": external_id,
                 "status": status,
                 "sources": self._sources(kind, row, beside) if self.request.sources else (),
                 "explain": told,
@@ -425,18 +419,21 @@ def _plain(connection: sqlite3.Connection, sql: str, values: Sequence[Any]) -> l
 
 
 def _source(found: _Row) -> Source:
+    return Source.of_ours(_shown(found))
+
+
+def _shown(found: _Row) -> dict[str, Any]:
+    """What a hit and a source tell alike."""
     _, kind, row, _, text, speaker, external_id, occurred_at, _, session = found
-    return Source.of_ours(
-        {
-            "kind": kind,
-            "id": row,
-            "text": text,
-            "session": session,
-            "speaker": speaker,
-            "occurred_at": from_text(occurred_at),
-            "external_id": external_id,
-        }
-    )
+    return {
+        "kind": kind,
+        "id": row,
+        "text": text,
+        "session": session,
+        "speaker": speaker,
+        "occurred_at": from_text(occurred_at),
+        "external_id": external_id,
+    }
 
 
 def _ids_of(scope: Scope, links: Ints) -> list[list[int]]:
